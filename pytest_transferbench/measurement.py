@@ -1,0 +1,173 @@
+"""What one case gave, as plain data: samples, checks, faults. Judging happens elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_transferbench.transfer import Transfer
+
+
+class GBps(float):
+    """A bandwidth in GB/s (1e9 bytes a second) that prints with its unit."""
+
+    def __repr__(self) -> str:
+        return f"{float(self):.1f} GB/s"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One verdict as data: its word (``CORRUPT``), one line that says why, and whether it fails the item."""
+
+    verdict: str
+    detail: str
+    fails: bool = False
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that kept a case from being measured as asked.
+
+    ``verdict`` is the word it will be judged as: ``DEVICE_ERROR``, ``TIMEOUT`` or ``INVALID``.
+    """
+
+    verdict: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of comparing one destination with what it must hold, or one read with its checksum.
+
+    Indices count 32-bit words from the start of the destination and are -1 where nothing was wrong.
+    ``xor_mask`` is the OR of (found xor expected) over all wrong words. ``found`` says in words what was there
+    instead. ``reread_agrees`` tells whether a second look through a DMA read-back saw the same count.
+    """
+
+    what: str
+    words: int
+    wrong_words: int = 0
+    first: int = -1
+    last: int = -1
+    xor_mask: int = 0
+    found: str = ""
+    guard_words: int = 0
+    reread_agrees: bool | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.wrong_words == 0 and self.guard_words == 0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The samples of one arm (``cold``, ``warm`` or ``steady``).
+
+    ``seconds`` are per copy, one entry a sample, in the order taken; the other clocks are spans of the whole
+    sample in seconds and ``nan`` where that clock was not there. ``copies`` is how many passes over the bytes a
+    sample held. ``rejected`` names every sample that was thrown out and why; those are not in ``seconds``.
+    """
+
+    name: str
+    copies: int
+    seconds: tuple[float, ...]
+    event_seconds: tuple[float, ...] = ()
+    kernel_seconds: tuple[float, ...] = ()
+    host_seconds: tuple[float, ...] = ()
+    rejected: tuple[str, ...] = ()
+
+    @property
+    def median_seconds(self) -> float:
+        return statistics.median(self.seconds) if self.seconds else math.nan
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Everything one case gave.
+
+    ``method`` is :meth:`Method.to_json <pytest_transferbench.transfer.Method.to_json>` and ``digest`` its digest.
+    ``context`` holds plain facts worth keeping beside the figures: launch device, memory owners, blocks, clock
+    states, cross-checks that were made or could not be made. ``nbytes`` is counted once, as TransferBench does.
+    """
+
+    key: str
+    transfer: Transfer
+    op: str
+    link_class: str
+    nbytes: int
+    method: Mapping[str, Any]
+    digest: str
+    arms: tuple[Arm, ...] = ()
+    checks: tuple[Check, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[str, ...] = ()
+    context: Mapping[str, Any] = field(default_factory=dict)
+    emulated: str | None = None
+    validated: bool = True
+    """False when the run was asked not to check the data."""
+    slice_identity_proved: bool = True
+    """False with user-supplied data: equal slices cannot tell which of them was read."""
+    wall_seconds: float = math.nan
+    verdicts: tuple[Finding, ...] = ()
+    judged: bool = True
+
+    def arm(self, name: str) -> Arm | None:
+        """Return the arm called ``name``, or None when it was not measured."""
+        return next((arm for arm in self.arms if arm.name == name), None)
+
+    def arm_gbps(self, name: str) -> GBps:
+        """Return the median bandwidth of an arm; ``nan`` when it has no samples."""
+        arm = self.arm(name)
+        seconds = arm.median_seconds if arm else math.nan
+        return GBps(self.nbytes / seconds / 1e9 if seconds else math.nan)
+
+    @property
+    def gbps(self) -> GBps:
+        """The headline: median of the steady samples."""
+        return self.arm_gbps("steady")
+
+    @property
+    def p10_gbps(self) -> GBps:
+        """The bandwidth that nine steady samples in ten reach (numpy's default interpolation)."""
+        arm = self.arm("steady")
+        if arm is None or len(arm.seconds) < 2:
+            return self.gbps
+        ninetieth = statistics.quantiles(arm.seconds, n=10, method="inclusive")[-1]
+        return GBps(self.nbytes / ninetieth / 1e9)
+
+    @property
+    def cold_gbps(self) -> GBps:
+        return self.arm_gbps("cold")
+
+    @property
+    def warm_gbps(self) -> GBps:
+        return self.arm_gbps("warm")
+
+    @property
+    def warm_cold(self) -> float:
+        """Warm over cold bandwidth; ``nan`` when either arm is missing."""
+        return float(self.warm_gbps) / float(self.cold_gbps) if self.cold_gbps else math.nan
+
+    @property
+    def wrong_words(self) -> int:
+        """Wrong 32-bit words over all checks, guard zones included."""
+        return sum(check.wrong_words + check.guard_words for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain types only: what the journal stores and what crosses pytest-xdist."""
+        data = dataclasses.asdict(self)
+        data["transfer"] = self.transfer.notation()
+        data["figures"] = {
+            "gbps": float(self.gbps),
+            "p10_gbps": float(self.p10_gbps),
+            "cold_gbps": float(self.cold_gbps),
+            "warm_gbps": float(self.warm_gbps),
+            "warm_cold": self.warm_cold,
+        }
+        return data

@@ -1,0 +1,134 @@
+"""Facts about one machine: its GPUs, the links between them, and the software in between.
+
+A :class:`Node` is made once, by a probing child process, and travels as JSON. Everything a case needs to
+know about the machine is read from here, never asked of a runtime again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+HOST = -1
+"""The index that stands for the host wherever a device index is expected."""
+
+
+class LinkClass(enum.StrEnum):
+    """What carries the bytes between two ends."""
+
+    LOCAL = "local"
+    ON_DIE = "on-die"
+    XGMI = "xGMI"
+    NVLINK = "NVLink"
+    PCIE = "PCIe"
+    UALOE = "UALoE"
+    HOST = "host"
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU as the runtime shows it.
+
+    Sizes are bytes. ``None`` means that no source answered: a missing fact is never guessed.
+    """
+
+    index: int
+    name: str
+    arch: str
+    pci: str
+    compute_units: int
+    memory_bytes: int
+    xccs: int = 1
+    warp_size: int = 64
+    last_level_cache_bytes: int | None = None
+    memory_gbps: float | None = None
+    """Peak rate of the device's own memory, reads plus writes."""
+    partition: str | None = None
+    large_bar: bool | None = None
+    numa_node: int | None = None
+    copy_engines: int | None = None
+    uuid: str | None = None
+    physical_gpu: str | None = None
+    """Equal for the partitions of one physical GPU: KFD unique_id, else PCI domain:bus:device."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way from one end to another; either end may be :data:`HOST`.
+
+    ``gbps`` is the raw peak of one direction in GB/s (1e9 bytes a second), ``None`` where it is unknown.
+    ``source_of_rate`` names what reported it, with the factors, such as ``NVML 18 x 26.562``.
+    """
+
+    source: int
+    destination: int
+    link_class: LinkClass
+    gbps: float | None = None
+    source_of_rate: str = "unknown"
+    hops: int | None = None
+    peer_access: bool = True
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine: ``runtime`` is ``rocm``, ``cuda`` or ``host``; ``emulated`` names the node model, if any.
+
+    ``why_no_gpu`` says, in one line, why ``devices`` is empty. ``notes`` are lines for the header (large BAR,
+    IOMMU, queue and SDMA settings, anything a reader of the figures should know).
+    """
+
+    runtime: str
+    devices: tuple[Device, ...] = ()
+    links: tuple[Link, ...] = ()
+    emulated: str | None = None
+    why_no_gpu: str | None = None
+    driver: str | None = None
+    runtime_version: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    host_name: str = "CPU"
+    host_cpus: int = 1
+
+    def device(self, index: int) -> Device:
+        """Return the device with ``index``; raises ``KeyError`` naming the devices there are."""
+        for device in self.devices:
+            if device.index == index:
+                return device
+        raise KeyError(f"no GPU {index}; this node has {self.describe_indices()}")
+
+    def link(self, source: int, destination: int) -> Link:
+        """Return the link from ``source`` to ``destination``; raises ``KeyError`` for a pair never probed."""
+        for link in self.links:
+            if (link.source, link.destination) == (source, destination):
+                return link
+        raise KeyError(f"no link from {source} to {destination} on this node")
+
+    def describe_indices(self) -> str:
+        """Say which GPUs there are, for messages: ``GPUs 0-7``, ``GPU 0`` or ``no GPU``."""
+        indices = [device.index for device in self.devices]
+        if not indices:
+            return "no GPU"
+        if len(indices) == 1:
+            return f"GPU {indices[0]}"
+        if indices == list(range(indices[0], indices[-1] + 1)):
+            return f"GPUs {indices[0]}-{indices[-1]}"
+        return "GPUs " + ", ".join(map(str, indices))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain types only, fit for ``json.dumps`` and for pytest-xdist's ``workerinput``."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Node:
+        """Rebuild a node from :meth:`to_json`."""
+        fields = dict(data)
+        fields["devices"] = tuple(Device(**device) for device in fields["devices"])
+        fields["links"] = tuple(
+            Link(**{**link, "link_class": LinkClass(link["link_class"])}) for link in fields["links"]
+        )
+        fields["notes"] = tuple(fields["notes"])
+        return cls(**fields)
