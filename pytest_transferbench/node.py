@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-HOST = -1
-"""The index that stands for the host wherever a device index is expected."""
+from pytest_transferbench.transfer import HOST as HOST
 
 
 class LinkClass(enum.StrEnum):

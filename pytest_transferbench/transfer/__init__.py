@@ -1,0 +1,48 @@
+"""What moves, pure: letters, Transfers and their notation, sizes, rotation, cases and methods.
+
+Everything here is a value or a function of values; only the standard library is imported.
+"""
+
+from pytest_transferbench.transfer.case import METHOD_VERSION, NOMINAL_GBPS, Case, Method, copies_per_sample
+from pytest_transferbench.transfer.letters import (
+    EXECUTORS,
+    HOST,
+    MEMORIES,
+    ExecutorKind,
+    MemoryKind,
+    executor_kind,
+    memory_kind,
+)
+from pytest_transferbench.transfer.notation import parse_executor, parse_memory, parse_transfer
+from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy
+from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
+from pytest_transferbench.transfer.transfer import End, Executor, Memory, Op, Transfer
+
+__all__ = [
+    "EXECUTORS",
+    "HOST",
+    "MAX_BYTES",
+    "MEMORIES",
+    "METHOD_VERSION",
+    "NOMINAL_GBPS",
+    "Case",
+    "End",
+    "Executor",
+    "ExecutorKind",
+    "Memory",
+    "MemoryKind",
+    "Method",
+    "Op",
+    "RotationPlan",
+    "SliceCopy",
+    "Transfer",
+    "copies_per_sample",
+    "executor_kind",
+    "format_size",
+    "memory_kind",
+    "parse_executor",
+    "parse_memory",
+    "parse_size",
+    "parse_sizes",
+    "parse_transfer",
+]

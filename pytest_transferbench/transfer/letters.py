@@ -1,0 +1,80 @@
+"""The two tables of letters: who moves the bytes, and what memory they lie in.
+
+Letters and words are TransferBench's. A letter stands here only when the code that runs it or allocates it
+exists: a new one is one more row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+HOST = -1
+"""The index that stands for the host wherever a device index is expected."""
+
+
+@dataclass(frozen=True)
+class ExecutorKind:
+    """One row of :data:`EXECUTORS`.
+
+    ``on`` says where it runs. ``relays`` tells whether it may own neither end of a Transfer, ``reaches_null``
+    whether it can read or write alone (null memory at the other end), and the last two whether it takes more than
+    one source or destination.
+    """
+
+    letter: str
+    word: str
+    on: Literal["device", "host"]
+    relays: bool
+    reaches_null: bool
+    many_sources: bool
+    many_destinations: bool
+    summary: str
+
+
+@dataclass(frozen=True)
+class MemoryKind:
+    """One row of :data:`MEMORIES`; ``on`` says where the bytes live, ``none`` for no memory at all."""
+
+    letter: str
+    word: str
+    on: Literal["device", "host", "none"]
+    summary: str
+
+
+EXECUTORS = (
+    ExecutorKind("C", "cpu", "host", True, True, False, False, "host threads"),
+    ExecutorKind("G", "gfx", "device", True, True, False, False, "a GPU kernel"),
+    ExecutorKind("D", "dma", "device", False, False, False, False, "a GPU's copy engine"),
+)
+"""Every executor there is, by TransferBench's letter."""
+
+MEMORIES = (
+    MemoryKind("C", "pinned", "host", "pinned host memory"),
+    MemoryKind("G", "device", "device", "default GPU memory"),
+    MemoryKind("F", "fine", "device", "fine-grained GPU memory"),
+    MemoryKind("U", "uncached", "device", "uncached GPU memory"),
+    MemoryKind("N", "null", "none", "no memory: the Transfer only reads or only writes"),
+)
+"""Every memory kind there is, by TransferBench's letter."""
+
+_Row = TypeVar("_Row", ExecutorKind, MemoryKind)
+
+
+def executor_kind(name: str) -> ExecutorKind:
+    """Return the executor called ``name``, a letter or a word in either case; raises ``ValueError`` for others."""
+    return _row(EXECUTORS, "executor", name)
+
+
+def memory_kind(name: str) -> MemoryKind:
+    """Return the memory kind called ``name``, a letter or a word in either case; raises ``ValueError`` for others."""
+    return _row(MEMORIES, "memory kind", name)
+
+
+def _row(table: tuple[_Row, ...], what: str, name: str) -> _Row:
+    asked = name.casefold()
+    for row in table:
+        if asked in (row.letter.casefold(), row.word):
+            return row
+    allowed = ", ".join(f"{row.letter} or {row.word}" for row in table)
+    raise ValueError(f"unknown {what} {name!r}: use {allowed}")

@@ -1,0 +1,162 @@
+"""Source rotation: enough copies of the source that no cache still holds the one read next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size
+from pytest_transferbench.transfer.transfer import Transfer
+
+ALIGNMENT_BYTES = 256
+"""The pitch is a multiple of this: wider than any cache line, vector load or tensor-move granule in use."""
+DEFAULT_BUDGET_BYTES = 256 * 2**20
+"""What rotation spends on one source where no cache asks for more."""
+CACHE_FACTOR = 2
+"""A budget of exactly one cache's size would still leave part of it warm."""
+LARGEST_MEMORY_SHARE = 0.6
+"""The share of a device's total memory that the slices of one source may take."""
+
+
+class SliceCopy(NamedTuple):
+    """Copy ``slices`` whole slices, pads included, from ``source_slice`` on to ``destination_slice`` on."""
+
+    destination_slice: int
+    source_slice: int
+    slices: int
+
+
+@dataclass(frozen=True)
+class RotationPlan:
+    """Where the ``slices`` copies of one source of ``nbytes`` bytes lie, and which of them a pass reads.
+
+    ``pitch`` is the distance in bytes between the starts of two slices; the ``pitch - nbytes`` bytes between them
+    are never read. ``byte_offset`` lies before the first. ``budget`` is what was asked for in bytes, 0 for no
+    rotation. ``warning`` says in one line that fewer slices were given than asked. A plan is a pure function of the
+    arguments of :meth:`make`: processes that agree on those agree on the plan, before anything is allocated.
+    """
+
+    nbytes: int
+    byte_offset: int
+    pitch: int
+    slices: int
+    budget: int
+    warning: str | None = None
+
+    @classmethod
+    def make(
+        cls,
+        nbytes: int,
+        budget: int | None,
+        *,
+        memory_bytes: int,
+        byte_offset: int = 0,
+        caches: Sequence[int | None] = (),
+    ) -> RotationPlan:
+        """Return the plan for one source.
+
+        ``budget`` is in bytes; ``None`` takes the larger of 256 MiB and twice the largest of ``caches``, the
+        last-level caches in bytes of the two ends (``None`` where unknown); 0 gives one slice and exactly the
+        allocation there would be without rotation. ``memory_bytes`` is the device's total memory: the slices take
+        at most 60 % of it. Raises ``ValueError`` for a size, budget or offset that cannot be.
+        """
+        if not 0 < nbytes <= MAX_BYTES:
+            raise ValueError(f"bad size {nbytes}: rotation needs between 1 and {MAX_BYTES} bytes")
+        if byte_offset < 0 or byte_offset % 4:
+            raise ValueError(f"bad byte offset {byte_offset}: use 0 or a positive multiple of 4")
+        if budget is None:
+            budget = max(DEFAULT_BUDGET_BYTES, CACHE_FACTOR * max((size or 0 for size in caches), default=0))
+        if not 0 <= budget <= MAX_BYTES:
+            raise ValueError(f"bad rotation budget {budget}: use 0 (off) to {MAX_BYTES} bytes")
+        if budget == 0:
+            return cls(nbytes, byte_offset, nbytes, 1, 0)
+        pitch = _round_up(nbytes, ALIGNMENT_BYTES)
+        asked = _ceil_divide(budget, pitch)
+        room = int(memory_bytes * LARGEST_MEMORY_SHARE) - byte_offset
+        slices = min(asked, max(1, room // pitch))
+        warning = None
+        if slices < asked:
+            warning = (
+                f"rotation asked for {format_size(budget)} ({asked} slices of {format_size(nbytes)}) and got {slices}: "
+                f"slices may take 60 % of the device's {format_size(memory_bytes)}"
+            )
+        return cls(nbytes, byte_offset, pitch, slices, budget, warning)
+
+    @classmethod
+    def for_transfer(
+        cls,
+        transfer: Transfer,
+        budget: int | None,
+        *,
+        memory_bytes: int,
+        byte_offset: int = 0,
+        caches: Sequence[int | None] = (),
+    ) -> RotationPlan:
+        """Return :meth:`make`'s plan for ``transfer``, or one without rotation where there is nothing to rotate.
+
+        Only sources in GPU memory that a GPU reads are rotated. ``memory_bytes`` is the source's device's.
+        """
+        rotates = transfer.executor.on == "device" and all(memory.on == "device" for memory in transfer.sources)
+        return cls.make(
+            transfer.nbytes,
+            budget if rotates else 0,
+            memory_bytes=memory_bytes,
+            byte_offset=byte_offset,
+            caches=caches,
+        )
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the start of the first slice to the end of the last, its pad included."""
+        return self.slices * self.pitch
+
+    @property
+    def allocation_bytes(self) -> int:
+        """Bytes to allocate for the source: the span and the offset before it."""
+        return self.byte_offset + self.span_bytes
+
+    def slice_of(self, iteration: int, sub: int = 0, sub_iterations: int = 1) -> int:
+        """Return the slice that pass ``sub`` of ``iteration`` reads.
+
+        Every pass moves on, also those inside one launch. ``iteration`` is negative for warm-ups, which count up to
+        the 0 of the first timed one. Raises ``ValueError`` unless ``0 <= sub < sub_iterations``.
+        """
+        if not 0 <= sub < sub_iterations:
+            raise ValueError(f"bad pass {sub} of {sub_iterations}: passes count from 0")
+        return (iteration * sub_iterations + sub) % self.slices
+
+    def offset_of(self, slice_index: int) -> int:
+        """Return where a slice starts, in bytes from the start of the allocation."""
+        if not 0 <= slice_index < self.slices:
+            raise ValueError(f"no slice {slice_index}: this plan has {self.slices}")
+        return self.byte_offset + slice_index * self.pitch
+
+    def prefix_doubling(self) -> tuple[SliceCopy, ...]:
+        """Return the copies that make every slice equal to slice 0, to be done in this order.
+
+        Each doubles the filled prefix, the last is clipped: ceil(log2 K) of them for K slices.
+        """
+        copies: list[SliceCopy] = []
+        filled = 1
+        while filled < self.slices:
+            slices = min(filled, self.slices - filled)
+            copies.append(SliceCopy(filled, 0, slices))
+            filled += slices
+        return tuple(copies)
+
+    def describe(self) -> str:
+        """Return the plan in a few words: ``K=64 x 4M (pitch 4194304) = 256M``."""
+        if self.budget == 0:
+            return f"K=1 x {format_size(self.nbytes)}, rotation off"
+        return (
+            f"K={self.slices} x {format_size(self.nbytes)} (pitch {self.pitch}) = {format_size(self.span_bytes)}"
+        )
+
+
+def _ceil_divide(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return _ceil_divide(value, unit) * unit
