@@ -4,6 +4,7 @@ Everything here is a value or a function of values; only the standard library is
 """
 
 from pytest_transferbench.transfer.case import METHOD_VERSION, NOMINAL_GBPS, Case, Method, copies_per_sample
+from pytest_transferbench.transfer.ends import Executor, Memory, parse_executor, parse_memory
 from pytest_transferbench.transfer.letters import (
     EXECUTORS,
     HOST,
@@ -13,10 +14,10 @@ from pytest_transferbench.transfer.letters import (
     executor_kind,
     memory_kind,
 )
-from pytest_transferbench.transfer.notation import parse_executor, parse_memory, parse_transfer
+from pytest_transferbench.transfer.notation import parse_transfer
 from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
-from pytest_transferbench.transfer.transfer import End, Executor, Memory, Op, Transfer
+from pytest_transferbench.transfer.transfer import End, Op, Transfer
 
 __all__ = [
     "EXECUTORS",

@@ -79,7 +79,9 @@ class Case:
         if self.byte_offset % 4:
             raise ValueError(f"bad byte_offset {self.byte_offset}: use a multiple of 4")
         if self.rotate_bytes is not None and self.rotate_bytes < 0:
-            raise ValueError(f"bad rotate_bytes {self.rotate_bytes}: use 0 (off) or more, or None to let the caches decide")
+            raise ValueError(
+                f"bad rotate_bytes {self.rotate_bytes}: use 0 (off) or more, or None to let the caches decide"
+            )
         if self.validate not in ("end", "each", "off"):
             raise ValueError(f"bad validate {self.validate!r}: use end, each or off")
         for name in ("floor_gbps", "warm_cold_limit"):

@@ -15,8 +15,8 @@ DEFAULT_BUDGET_BYTES = 256 * 2**20
 """What rotation spends on one source where no cache asks for more."""
 CACHE_FACTOR = 2
 """A budget of exactly one cache's size would still leave part of it warm."""
-LARGEST_MEMORY_SHARE = 0.6
-"""The share of a device's total memory that the slices of one source may take."""
+MEMORY_PERCENT = 60
+"""How much of a device's total memory the slices of one source may take. Free memory moves; total does not."""
 
 
 class SliceCopy(NamedTuple):
@@ -73,13 +73,13 @@ class RotationPlan:
             return cls(nbytes, byte_offset, nbytes, 1, 0)
         pitch = _round_up(nbytes, ALIGNMENT_BYTES)
         asked = _ceil_divide(budget, pitch)
-        room = int(memory_bytes * LARGEST_MEMORY_SHARE) - byte_offset
+        room = memory_bytes * MEMORY_PERCENT // 100 - byte_offset
         slices = min(asked, max(1, room // pitch))
         warning = None
         if slices < asked:
             warning = (
                 f"rotation asked for {format_size(budget)} ({asked} slices of {format_size(nbytes)}) and got {slices}: "
-                f"slices may take 60 % of the device's {format_size(memory_bytes)}"
+                f"slices may take {MEMORY_PERCENT} % of the device's {format_size(memory_bytes)}"
             )
         return cls(nbytes, byte_offset, pitch, slices, budget, warning)
 
@@ -149,9 +149,7 @@ class RotationPlan:
         """Return the plan in a few words: ``K=64 x 4M (pitch 4194304) = 256M``."""
         if self.budget == 0:
             return f"K=1 x {format_size(self.nbytes)}, rotation off"
-        return (
-            f"K={self.slices} x {format_size(self.nbytes)} (pitch {self.pitch}) = {format_size(self.span_bytes)}"
-        )
+        return f"K={self.slices} x {format_size(self.nbytes)} (pitch {self.pitch}) = {format_size(self.span_bytes)}"
 
 
 def _ceil_divide(dividend: int, divisor: int) -> int:

@@ -1,7 +1,7 @@
 """Byte counts as people write them: ``4M``, ``4096``, ``8M..512M``, ``1K..512M:4``.
 
-K, M and G are binary. Everything is unsigned 64-bit in spirit: a value has to fit a signed 64-bit integer, so that
-it survives every language it passes through.
+K, M and G are binary. A value is never negative and fits a signed 64-bit integer, which every language between
+here and the copy engine can hold.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import re
 
 MAX_BYTES = 2**63 - 1
 """The largest byte count any of these functions accepts."""
+WORD_BYTES = 4
+"""Data is written, moved and checked in words of this size."""
 
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)([KMG]?)", re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,9}")
-_WORD_BYTES = 4
 
 
 def parse_size(text: str) -> int:
@@ -25,7 +26,9 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"bad size {text!r}: write digits and at most one suffix K, M or G (binary), such as 4M or 4096")
+        raise ValueError(
+            f"bad size {text!r}: write digits and at most one suffix K, M or G (binary), such as 4M or 4096"
+        )
     digits, suffix = match.groups()
     # Counted before it is converted: Python itself refuses to read numbers of several thousand digits.
     value = int(digits) * _SUFFIXES[suffix.upper()] if len(digits.lstrip("0")) <= len(str(MAX_BYTES)) else MAX_BYTES + 1
@@ -81,8 +84,8 @@ def _range(token: str) -> tuple[int, ...]:
 
 def _transfer_size(text: str) -> int:
     size = parse_size(text)
-    if size == 0 or size % _WORD_BYTES:
-        raise ValueError(f"bad size {text.strip()!r}: a Transfer moves a positive multiple of {_WORD_BYTES} bytes")
+    if size == 0 or size % WORD_BYTES:
+        raise ValueError(f"bad size {text.strip()!r}: a Transfer moves a positive multiple of {WORD_BYTES} bytes")
     return size
 
 

@@ -5,84 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_transferbench.transfer.letters import HOST, EXECUTORS, MEMORIES, ExecutorKind, executor_kind, memory_kind
-from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size
+from pytest_transferbench.transfer.ends import Executor, Memory, parse_memory
+from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind, executor_kind
+from pytest_transferbench.transfer.sizes import MAX_BYTES, WORD_BYTES, format_size
 
 Op = Literal["local", "push", "pull", "relay"]
-MAX_INDEX = 9999
-"""The largest index of a memory or an executor; far above any node, and short enough for a name."""
-
-
-@dataclass(frozen=True, order=True)
-class Memory:
-    """A place for bytes: ``kind`` is a letter of :data:`MEMORIES`, ``index`` a GPU or a NUMA node.
-
-    Null memory (``N``) has index 0. Raises ``ValueError`` for an unknown letter or an index that cannot be.
-    """
-
-    kind: str
-    index: int = 0
-
-    def __post_init__(self) -> None:
-        if self.kind not in (row.letter for row in MEMORIES):
-            raise ValueError(f"bad memory letter {self.kind!r}: use one of {' '.join(row.letter for row in MEMORIES)}")
-        _check_index("memory", self.kind, self.index)
-        if self.on == "none" and self.index:
-            raise ValueError(f"null memory has no index: write N, not N{self.index}")
-
-    @property
-    def on(self) -> Literal["device", "host", "none"]:
-        """Where the bytes live."""
-        return memory_kind(self.kind).on
-
-    @property
-    def owner(self) -> int:
-        """The GPU that homes the bytes, or ``HOST``.
-
-        Raises ``ValueError`` for null memory, which belongs to whoever executes: see :meth:`Transfer.owner_of`.
-        """
-        if self.on == "none":
-            raise ValueError("null memory has no owner of its own; ask Transfer.owner_of, it counts as the executor's")
-        return self.index if self.on == "device" else HOST
-
-    def __str__(self) -> str:
-        return self.kind if self.on == "none" else f"{self.kind}{self.index}"
-
-
-@dataclass(frozen=True, order=True)
-class Executor:
-    """Who moves the bytes: ``kind`` is a letter of :data:`EXECUTORS`, ``index`` a GPU or a NUMA node."""
-
-    kind: str
-    index: int = 0
-
-    def __post_init__(self) -> None:
-        if self.kind not in (row.letter for row in EXECUTORS):
-            raise ValueError(
-                f"bad executor letter {self.kind!r}: use one of {' '.join(row.letter for row in EXECUTORS)}"
-            )
-        _check_index("executor", self.kind, self.index)
-
-    @property
-    def word(self) -> str:
-        return executor_kind(self.kind).word
-
-    @property
-    def on(self) -> Literal["device", "host"]:
-        """Where it runs."""
-        return executor_kind(self.kind).on
-
-    @property
-    def owner(self) -> int:
-        """The GPU it runs on, or ``HOST``."""
-        return self.index if self.on == "device" else HOST
-
-    def __str__(self) -> str:
-        return f"{self.kind}{self.index}"
-
-
 End = str | int | Memory
 """An end of a Transfer as people write it: ``"G0"``, a :class:`Memory`, or an integer for that GPU's memory."""
+
+MAX_SUBEXECUTORS = 999_999
 
 
 @dataclass(frozen=True)
@@ -101,48 +32,52 @@ class Transfer:
 
     def __post_init__(self) -> None:
         kind = executor_kind(self.executor.kind)
-        if self.nbytes <= 0 or self.nbytes % 4 or self.nbytes > MAX_BYTES:
-            raise ValueError(f"bad size {self.nbytes} of {self._route()}: a Transfer moves a positive multiple of 4 bytes")
-        if self.subexecutors < 0:
-            raise ValueError(f"bad subexecutors {self.subexecutors} of {self._route()}: give 0 (chosen) or more")
+        route = self._route()
+        # A float passes every comparison below, and 64e6 is easily written.
+        if not isinstance(self.nbytes, int) or not 0 < self.nbytes <= MAX_BYTES or self.nbytes % WORD_BYTES:
+            raise ValueError(f"bad size {self.nbytes} of {route}: a Transfer moves a positive multiple of 4 bytes")
+        if not isinstance(self.subexecutors, int) or not 0 <= self.subexecutors <= MAX_SUBEXECUTORS:
+            raise ValueError(f"bad subexecutors {self.subexecutors} of {route}: use 0 (chosen) to {MAX_SUBEXECUTORS}")
         self._check_count("source", self.sources, kind.many_sources)
         self._check_count("destination", self.destinations, kind.many_destinations)
         nulls = [memory.on == "none" for memory in (*self.sources, *self.destinations)]
         if all(nulls):
-            raise ValueError(f"{self._route()} moves nothing: at most one end may be null (N)")
+            raise ValueError(f"{route} moves nothing: at most one end is null (N)")
         if any(nulls) and not kind.reaches_null:
-            raise ValueError(f"{self._route()}: {kind.word} copies and needs memory at both ends; use {_others(kind)} for N")
+            raise ValueError(f"{route}: {kind.word} needs memory at both ends; use {_relaying(kind)} for N")
         if self.op == "relay" and not kind.relays:
             raise ValueError(
-                f"{self._route()}: {kind.word} has to own the source or the destination; "
-                f"run it on one of the ends, or use {_others(kind)}"
+                f"{route}: {kind.word} has to own the source or the destination; "
+                f"let one of these run it, or use {_relaying(kind)}"
             )
 
     @classmethod
     def push(cls, source: End, destination: End, nbytes: int, executor: str = "gfx", subexecutors: int = 0) -> Transfer:
         """Return the Transfer whose executor sits with the source: it reads at home and writes afar.
 
-        An integer end means that GPU's default memory. Raises ``ValueError`` when such an executor cannot sit there.
+        Raises ``ValueError``, saying what to use instead, when that executor cannot sit there: GPU memory is pushed
+        by ``gfx`` or ``dma``, host memory by ``cpu``.
         """
-        home, away = _end(source), _end(destination)
-        return cls((home,), _beside(home, executor, "push from", "pull"), (away,), nbytes, subexecutors)
+        home, away = _memory(source), _memory(destination)
+        return cls((home,), _place_beside(home, away, executor, "push from", "pull"), (away,), nbytes, subexecutors)
 
     @classmethod
     def pull(cls, source: End, destination: End, nbytes: int, executor: str = "gfx", subexecutors: int = 0) -> Transfer:
         """Return the Transfer whose executor sits with the destination: it reads from afar and writes at home.
 
-        An integer end means that GPU's default memory. Raises ``ValueError`` when such an executor cannot sit there.
+        Raises ``ValueError``, saying what to use instead, when that executor cannot sit there: into GPU memory
+        ``gfx`` or ``dma`` pull, into host memory ``cpu``.
         """
-        away, home = _end(source), _end(destination)
-        return cls((away,), _beside(home, executor, "pull into", "push"), (home,), nbytes, subexecutors)
+        away, home = _memory(source), _memory(destination)
+        return cls((away,), _place_beside(home, away, executor, "pull into", "push"), (home,), nbytes, subexecutors)
 
     def owner_of(self, memory: Memory) -> int:
-        """The GPU that homes ``memory``, or ``HOST``; null memory counts as the executor's."""
+        """Return the GPU that homes ``memory``, or ``HOST``; null memory counts as the executor's."""
         return self.executor.owner if memory.on == "none" else memory.owner
 
     @property
     def op(self) -> Op:
-        """``local``: the executor owns all ends. ``push``: the sources. ``pull``: the destinations. ``relay``: neither."""
+        """``local``: the executor owns all ends; ``push``: the sources; ``pull``: the destinations; ``relay``: none."""
         home = self.executor.owner
         reads_at_home = all(self.owner_of(memory) == home for memory in self.sources)
         writes_at_home = all(self.owner_of(memory) == home for memory in self.destinations)
@@ -159,60 +94,60 @@ class Transfer:
     def case_name(self, variant: str = "") -> str:
         """Return the id of this Transfer: ``<op>-<exe>[count]-<src>-<dst>-<size>[-at-<exe>][-<variant>]``.
 
-        ``at-G2`` names the executor's place where the rest does not tell it: always for a relay, for a push out of
-        or a pull into null memory, and for host threads of another NUMA node than the memory. Two different
-        Transfers never share a name. ``variant`` may hold letters, digits, ``_``, ``.`` and ``-``, which ``-k``
-        takes without quoting.
+        ``at-G2`` gives the executor's place where op and ends do not: for every relay, for a push out of or a pull
+        into null memory, and for host threads of another NUMA node than their memory. Two Transfers that differ have
+        names that differ. ``variant`` is made of letters, digits, ``_``, ``.`` and ``-``, which ``-k`` takes
+        without quoting; it does not start with ``at-``. Raises ``ValueError`` for another one.
         """
-        if not all(character.isascii() and (character.isalnum() or character in "_.-") for character in variant):
-            raise ValueError(f"bad variant {variant!r}: use letters, digits, '_', '.' and '-'")
+        if variant.startswith("at-") or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in variant):
+            raise ValueError(f"bad variant {variant!r}: use letters, digits, '_', '.' and '-', and no 'at-' in front")
         parts = [self.op, f"{self.executor.word}{self.subexecutors or ''}"]
         parts += ["+".join(map(str, ends)) for ends in (self.sources, self.destinations)]
         parts.append(format_size(self.nbytes))
-        if self.executor.index != self._index_in_name():
+        if self.executor.index != self._index_told_by_ends():
             parts.append(f"at-{self.executor}")
         if variant:
             parts.append(variant)
         return "-".join(parts)
 
-    def _index_in_name(self) -> int | None:
-        """The executor's index as op, source and destination alone would tell it."""
-        homes = {"push": self.sources, "pull": self.destinations, "local": self.sources + self.destinations, "relay": ()}
-        return next((memory.index for memory in homes[self.op] if memory.on != "none"), None)
+    def _index_told_by_ends(self) -> int | None:
+        """Return the executor's index as op, source and destination alone tell it, None where they do not."""
+        ends: dict[Op, tuple[Memory, ...]] = {
+            "push": self.sources,
+            "pull": self.destinations,
+            "local": self.sources + self.destinations,
+            "relay": (),
+        }
+        return next((memory.index for memory in ends[self.op] if memory.on != "none"), None)
 
     def _route(self) -> str:
         return f"{''.join(map(str, self.sources))}->{self.executor}->{''.join(map(str, self.destinations))}"
 
     def _check_count(self, what: str, ends: tuple[Memory, ...], many: bool) -> None:
         if not ends or (len(ends) > 1 and not many):
-            allowed = f"at least one {what}" if many else f"exactly one {what}"
-            raise ValueError(f"{self._route()}: {self.executor.word} takes {allowed}, not {len(ends)}")
+            allowed = "at least" if many else "exactly"
+            raise ValueError(f"{self._route()}: {self.executor.word} takes {allowed} one {what}, not {len(ends)}")
 
 
-def _check_index(what: str, letter: str, index: int) -> None:
-    if not 0 <= index <= MAX_INDEX:
-        raise ValueError(f"bad {what} index {index} after {letter}: use 0 to {MAX_INDEX}")
-
-
-def _others(kind: ExecutorKind) -> str:
-    return " or ".join(row.word for row in EXECUTORS if row.relays and row is not kind)
-
-
-def _end(end: End) -> Memory:
-    from pytest_transferbench.transfer.notation import parse_memory
-
+def _memory(end: End) -> Memory:
     if isinstance(end, Memory):
         return end
-    return Memory("G", end) if isinstance(end, int) else parse_memory(end)
+    return parse_memory(end) if isinstance(end, str) else Memory("G", end)
 
 
-def _beside(home: Memory, executor: str, doing: str, instead: str) -> Executor:
-    """Place ``executor`` with ``home``; ``doing`` and ``instead`` word the refusal."""
+def _place_beside(home: Memory, away: Memory, executor: str, doing: str, instead: str) -> Executor:
+    """Place ``executor`` where ``home`` is; ``doing`` and ``instead`` word the refusal."""
     kind = executor_kind(executor)
     if home.on == "none":
         raise ValueError(f"{doing} N: null memory is nowhere; name the executor's place, as in G1->G0->N or N->G0->G1")
     if kind.on != home.on:
-        fitting = " or ".join(row.word for row in EXECUTORS if row.on == home.on)
-        place = "a GPU" if kind.on == "device" else "the host"
-        raise ValueError(f"{doing} {home} by {kind.word}, which runs on {place}: use {instead}, or {fitting}")
+        fitting = [row.word for row in EXECUTORS if row.on == home.on]
+        if kind.on == away.on:
+            fitting.insert(0, instead)
+        runs_on = "GPUs" if kind.on == "device" else "the host"
+        raise ValueError(f"{doing} {home} by {kind.word}, which runs on {runs_on}: use {' or '.join(fitting)}")
     return Executor(kind.letter, home.index)
+
+
+def _relaying(refused: ExecutorKind) -> str:
+    return " or ".join(row.word for row in EXECUTORS if row.relays and row is not refused)
