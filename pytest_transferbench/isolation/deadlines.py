@@ -1,0 +1,70 @@
+"""A deadline for every item, after which the process is ended with a traceback.
+
+A device call that never returns holds the interpreter: no signal and no thread of ours would run again. faulthandler's
+watchdog is a C thread and fires even then. Under ``-n1`` xdist replaces the worker and the run goes on.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from typing import TextIO
+
+from pytest_transferbench.node import Node
+from pytest_transferbench.transfer import Case, Memory
+
+BASE_SECONDS = 60.0
+"""Enough for allocation, filling, eviction and checks of any one case."""
+FIRST_SECONDS = 600.0
+"""What the first item has on top: it opens the runtime and compiles kernels, on an emulated node with g++."""
+PESSIMISTIC_BYTES_PER_SECOND = 0.25e9
+"""Far below any link, and below what an emulated node really copies on one busy CPU."""
+ARMS = 3
+COPIES = 6
+"""Copies a sample, taking in its warm-ups: only small sizes have more, and those are quick."""
+
+
+def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float:
+    """Return how long an item may take, in seconds: a base, and its bytes at a pessimistic rate.
+
+    ``case`` and ``node`` are None for an item whose Transfer is not known beforehand. ``first`` tells that the
+    runtime is not open yet.
+    """
+    seconds = BASE_SECONDS + (FIRST_SECONDS if first else 0.0)
+    if case is None:
+        return seconds + FIRST_SECONDS
+    transfer = case.transfer
+    copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.nbytes
+    caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
+    evicted = 2 * case.samples * caches
+    return seconds + (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND
+
+
+def _cache_bytes(node: Node | None, memory: Memory) -> int:
+    if node is None or memory.on != "device":
+        return 0
+    return next((d.last_level_cache_bytes or 0 for d in node.devices if d.index == memory.index), 0)
+
+
+class Watchdog:
+    """faulthandler's one watchdog, writing to the standard error there was before pytest captured it."""
+
+    def __init__(self) -> None:
+        self._stderr: TextIO = os.fdopen(os.dup(2), "w")
+        self.armed = False
+
+    def arm(self, seconds: float) -> None:
+        """End this process with a traceback of every thread unless :meth:`cancel` comes within ``seconds``."""
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._stderr)
+        self.armed = True
+
+    def cancel(self) -> None:
+        """Stop waiting; harmless when nothing was armed."""
+        if self.armed:
+            faulthandler.cancel_dump_traceback_later()
+            self.armed = False
+
+    def close(self) -> None:
+        """Cancel and give the file back."""
+        self.cancel()
+        self._stderr.close()

@@ -1,0 +1,526 @@
+"""What a run was asked to do: command line, ini file, environment and marks become one frozen Settings.
+
+:data:`OPTIONS` is the only list of options: the command line, the ini names, ``--help``, the settings and
+``docs/options.md`` all come from it. The nearest source wins: mark, command line, environment, ini file, default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from pytest_transferbench.transfer import EXECUTORS, executor_kind, parse_size, parse_sizes
+
+OPS = ("push", "pull", "local", "relay")
+"""The kinds of Transfer that can be asked for."""
+DEFAULT_OPS = ("push", "pull", "local")
+DEFAULT_EXECUTORS = tuple(row.word for row in sorted(EXECUTORS, key=lambda row: row.on))
+DEFAULT_MODEL = "mi300x-8"
+"""The node model of ``--transfer-runtime=emulator`` when none is named."""
+RUNTIMES = ("auto", "rocm", "cuda", "emulator")
+MAX_COUNT = 1_000_000
+"""The most samples, sub-iterations, warm-ups or SubExecutors one may ask for."""
+
+Validate = Literal["end", "each", "off"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for, parsed; nothing here depends on the machine.
+
+    ``gpus`` holds GPU indices in the order given and is ``None`` when none were named; ``all_gpus`` is ``--gpus=all``.
+    ``sizes`` are bytes. ``sizes``, ``executors`` and ``ops`` are ``None`` where nothing was asked: what is then run
+    depends on the node. ``rotate_bytes`` is the rotation budget, ``None`` to let the caches decide, 0 for off.
+    ``sources`` tells for every setting that was given where it came from, such as ``--gpus`` or ``NUM_WARMUPS``.
+    """
+
+    runtime: str = "auto"
+    emulate: str | None = None
+    gpus: tuple[int, ...] | None = None
+    all_gpus: bool = False
+    sizes: tuple[int, ...] | None = None
+    executors: tuple[str, ...] | None = None
+    ops: tuple[str, ...] | None = None
+    rotate_bytes: int | None = None
+    samples: int = 25
+    sub_iterations: int = 1
+    warmups: int = 3
+    subexecutors: int = 0
+    byte_offset: int = 0
+    validate: Validate = "end"
+    warm_cold: float = 1.15
+    all_pairs: bool = False
+    journal: Path | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def given(self, name: str) -> bool:
+        """Tell whether the option called ``name`` was set anywhere."""
+        return name in self.sources
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of the table: an option with every name it goes by.
+
+    ``parse`` turns its text into fields of :class:`Settings`, or raises ``ValueError`` in one line. ``environment``
+    is the name under which TransferBench reads the same thing, and ``translate`` turns TransferBench's value into
+    ours. ``mark`` is the keyword of ``@pytest.mark.transferbench``. A ``flag`` takes no value on the command line.
+    """
+
+    name: str
+    metavar: str
+    default: str
+    help: str
+    parse: Callable[[str], Mapping[str, Any]]
+    short: str | None = None
+    environment: str | None = None
+    translate: Callable[[str], str] = str
+    mark: str | None = None
+    flag: bool = False
+
+    @property
+    def option(self) -> str:
+        """The spelling that no other plugin can take."""
+        return f"--transfer-{self.name.replace('_', '-')}"
+
+    @property
+    def ini(self) -> str:
+        """The name in the ini file, and of the attribute in pytest's own option namespace."""
+        return f"transfer_{self.name}"
+
+    def describe(self) -> str:
+        """Return the text for ``--help``: what it does, its default and its other names."""
+        names = [f"default: {self.default}", f"ini: {self.ini}"]
+        if self.environment:
+            names.append(f"environment: {self.environment}")
+        if self.mark:
+            names.append(f"mark: {self.mark}")
+        return f"{self.help} ({'; '.join(names)})"
+
+
+def _words(text: str, what: str, allowed: Collection[str]) -> tuple[str, ...]:
+    words: list[str] = []
+    for word in (token.strip().casefold() for token in text.split(",")):
+        if word not in allowed:
+            raise ValueError(f"unknown {what} {word!r}: use {', '.join(allowed)}")
+        if word in words:
+            raise ValueError(f"{what} {word!r} comes up twice: give every one once")
+        words.append(word)
+    return tuple(words)
+
+
+def _gpus(text: str) -> Mapping[str, Any]:
+    if text.strip().casefold() == "all":
+        return {"gpus": None, "all_gpus": True}
+    indices: list[int] = []
+    for token in (part.strip() for part in text.split(",")):
+        if not (token.isascii() and token.isdigit() and len(token) <= 4):
+            raise ValueError(f"bad GPU index {token!r}: give indices such as 0,1, or all")
+        if int(token) in indices:
+            raise ValueError(f"GPU {int(token)} is named twice: give every index once")
+        indices.append(int(token))
+    return {"gpus": tuple(indices), "all_gpus": False}
+
+
+def _executors(text: str) -> Mapping[str, Any]:
+    words = ",".join(executor_kind(token.strip()).word for token in text.split(","))
+    return {"executors": _words(words, "executor", [row.word for row in EXECUTORS])}
+
+
+def _choice(text: str, name: str, allowed: Collection[str]) -> Mapping[str, Any]:
+    if text not in allowed:
+        raise ValueError(f"unknown value {text!r}: use {', '.join(allowed)}")
+    return {name: text}
+
+
+def _emulate(text: str) -> Mapping[str, Any]:
+    if not text.strip():
+        raise ValueError(f"no node model given: name one, such as {DEFAULT_MODEL}, or a .toml file")
+    return {"emulate": text}
+
+
+def _rotate(text: str) -> Mapping[str, Any]:
+    return {"rotate_bytes": None if text.strip().casefold() == "auto" else parse_size(text)}
+
+
+def _count(text: str, name: str, least: int) -> Mapping[str, Any]:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 7 and least <= int(digits) <= MAX_COUNT):
+        raise ValueError(f"bad count {text!r}: use a whole number from {least} to {MAX_COUNT}")
+    return {name: int(digits)}
+
+
+def _offset(text: str) -> Mapping[str, Any]:
+    offset = parse_size(text)
+    if offset % 4:
+        raise ValueError(f"bad offset {text!r}: use a multiple of 4 bytes")
+    return {"byte_offset": offset}
+
+
+def _limit(text: str) -> Mapping[str, Any]:
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not 1 < limit < math.inf:
+        raise ValueError(f"bad ratio {text!r}: use a number above 1, such as 1.15")
+    return {"warm_cold": limit}
+
+
+def _flag(text: str, name: str) -> Mapping[str, Any]:
+    return {name: _choice(text, name, ("yes", "no"))[name] == "yes"}
+
+
+def _journal(text: str) -> Mapping[str, Any]:
+    if not text.strip():
+        raise ValueError("no path given: name the file to write")
+    return {"journal": Path(text)}
+
+
+def _always_validate(text: str) -> str:
+    """TransferBench: below 0 never, 0 after all iterations, above 0 after each."""
+    try:
+        level = int(text)
+    except ValueError:
+        raise ValueError("use -1 (off), 0 (at the end) or 1 (each)") from None
+    return "end" if level == 0 else "each" if level > 0 else "off"
+
+
+OPTIONS = (
+    Option(
+        "gpus", "LIST", "every GPU, if there is any", "GPUs to use, by index in the visible set, such as 0,1; or all",
+        _gpus, short="--gpus",
+    ),
+    Option(
+        "sizes", "SIZES", "4M,64M,256M; emulated 1M,4M,16M; host only 1M,16M,64M",
+        "bytes to move: a list of sizes and ranges, such as 4M,64M or 8M..512M or 1K..512M:4",
+        lambda text: {"sizes": parse_sizes(text)}, short="--sizes", mark="sizes",
+    ),
+    Option(
+        "executors", "LIST", ",".join(DEFAULT_EXECUTORS),
+        "who moves the bytes, by word or letter: " + ", ".join(f"{row.word} ({row.letter})" for row in EXECUTORS),
+        _executors, short="--executors", mark="executors",
+    ),
+    Option(
+        "ops", "LIST", ",".join(DEFAULT_OPS), "kinds of Transfer: " + ", ".join(OPS),
+        lambda text: {"ops": _words(text, "op", OPS)}, short="--ops", mark="ops",
+    ),
+    Option(
+        "emulate", "MODEL", "none", "run on an emulated node: the name of a node model, or a .toml file", _emulate
+    ),
+    Option(
+        "runtime", "NAME", "auto: a ROCm device, else a CUDA device, else the host alone",
+        f"GPU runtime: {', '.join(RUNTIMES)}", lambda text: _choice(text, "runtime", RUNTIMES),
+    ),
+    Option(
+        "rotate", "BYTES", "auto: the larger of 256M and twice the larger last-level cache of the two ends",
+        "memory over which the source of a copy rotates, so that no cache holds it; 0 turns rotation off",
+        _rotate, environment="SRC_ROTATE_BYTES", mark="rotate",
+    ),
+    Option(
+        "samples", "N", "25", "timed samples of every arm", lambda text: _count(text, "samples", 1),
+        environment="NUM_ITERATIONS", mark="samples",
+    ),
+    Option(
+        "sub_iterations", "N", "1", "passes over the bytes inside one copy",
+        lambda text: _count(text, "sub_iterations", 1), environment="NUM_SUBITERATIONS", mark="sub_iterations",
+    ),
+    Option(
+        "warmups", "N", "3", "least number of untimed copies before a sample", lambda text: _count(text, "warmups", 0),
+        environment="NUM_WARMUPS", mark="warmups",
+    ),
+    Option(
+        "subexecutors", "N", "0: chosen for the architecture", "blocks of a gfx kernel",
+        lambda text: _count(text, "subexecutors", 0), environment="NUM_GPU_SE", mark="subexecutors",
+    ),
+    Option(
+        "offset", "BYTES", "0", "bytes that every buffer starts after its allocation, a multiple of 4", _offset,
+        environment="BYTE_OFFSET", mark="offset",
+    ),
+    Option(
+        "validate", "WHEN", "end", "look at every word of the data at the end, after each sample, or not at all: "
+        "end, each, off", lambda text: _choice(text, "validate", ("end", "each", "off")),
+        environment="ALWAYS_VALIDATE", translate=_always_validate, mark="validate",
+    ),
+    Option(
+        "warm_cold", "RATIO", "1.15; 1.35 with rotation off", "warm over cold bandwidth above which a pull is "
+        "CONTAMINATED", _limit, mark="warm_cold",
+    ),
+    Option(
+        "all_pairs", "yes|no", "no", "run every pair even above 5000 cases", lambda text: _flag(text, "all_pairs"),
+        flag=True,
+    ),
+    Option(
+        "journal", "PATH", "transferbench/<time>.jsonl in pytest's cache",
+        "file for the results, one JSON line an item", _journal,
+    ),
+)  # fmt: skip
+
+MARK_ONLY = {
+    "pairs": "which ends: gpu (GPU pairs and GPUs with themselves, the default), host, all, or a list such as "
+    "G0-G1,C0-G0 (source-destination)",
+    "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",
+}
+"""Keywords of ``@pytest.mark.transferbench`` that no option has, and what they mean."""
+
+EQUIVALENTS = {
+    "BLOCK_ORDER": "none",
+    "BLOCK_BYTES": "none: chosen for the architecture",
+    "COMBINE_TIMING": "none: timing is always event, kernel and host clock",
+    "CONTINUE_ON_ERROR": "pytest -x stops at the first failure; without it the run goes on",
+    "CU_MASK": "none",
+    "FILL_COMPRESS": "the data argument of transferbench(...)",
+    "FILL_PATTERN": "the data argument of transferbench(...)",
+    "GFX_BLOCK_ORDER": "none",
+    "GFX_BLOCK_SIZE": "none: chosen for the architecture",
+    "GFX_UNROLL": "none: chosen for the architecture",
+    "GPU_KERNEL": "none: there is one copy kernel",
+    "HIDE_ENV": "pytest -q",
+    "NUM_CPU_DEVICES": "none",
+    "NUM_CPU_PER_TRANSFER": "none: subexecutors of a cpu Transfer, as in (C0->C0->C0 4 64M)",
+    "NUM_CPU_SE": "none: subexecutors of a cpu Transfer, as in (C0->C0->C0 4 64M)",
+    "NUM_GPU_DEVICES": "--gpus",
+    "OUTPUT_TO_CSV": "--junitxml, or --transfer-journal for JSON lines",
+    "P2P_MODE": "none: pairs run in one direction at a time",
+    "SAMPLING_FACTOR": "--sizes=START..END:FACTOR",
+    "SHOW_ITERATIONS": "--transfer-journal keeps every sample",
+    "SHOW_PERCENTILES": "--transfer-journal keeps every sample",
+    "USE_FINE_GRAIN": 'memory letter F, as in pairs="F0-G1"',
+    "USE_GPU_DMA": "--executors=dma",
+    "USE_HIP_CALL": "--executors=dma",
+    "USE_HIP_EVENTS": "none: event, kernel and host clock are always kept",
+    "USE_INTERACTIVE": "pytest --pdb",
+    "USE_MEMSET": "a Transfer from null memory, as in N->G0->G1",
+    "USE_PCIE_INDEX": "none: indices are the runtime's, PCI ids are printed beside them",
+    "USE_PREP_KERNEL": "none: sources are always filled by a kernel",
+    "USE_REMOTE_READ": "--ops=pull for 1, --ops=push for 0",
+    "USE_SINGLE_STREAM": "none: one stream a device",
+    "USE_SINGLE_SYNC": "none: one synchronisation a sample",
+    "VALIDATE_DIRECT": "none: data is validated on the device",
+    "VALIDATE_SOURCE": "none: the source is checked by its checksum",
+}
+"""TransferBench's own names, today's and retired ones, that are not honoured here, with what does the same."""
+
+
+def resolve(
+    command_line: Mapping[str, str | None], environment: Mapping[str, str], ini: Mapping[str, str | None]
+) -> Settings:
+    """Return the settings; each mapping holds the text given there, the first and the last by :attr:`Option.name`.
+
+    Raises ``ValueError`` in one line that says which text, given where, is refused, and what is allowed.
+    """
+    fields: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for row in OPTIONS:
+        given = (
+            (row.short or row.option, command_line.get(row.name), str),
+            (row.environment or "", environment.get(row.environment or "") or None, row.translate),
+            (row.ini, ini.get(row.name), str),
+        )
+        for where, text, translate in given:
+            if text is None:
+                continue
+            try:
+                fields.update(row.parse(translate(text)))
+            except ValueError as error:
+                raise ValueError(f"{where}={text}: {error}") from None
+            sources[row.name] = where
+            break
+    settings = Settings(**fields, sources=sources)
+    if settings.emulate and settings.runtime not in ("auto", "emulator"):
+        raise ValueError(
+            f"{sources['emulate']}={settings.emulate} needs the emulator, but "
+            f"{sources['runtime']}={settings.runtime} was asked for too: give one of the two"
+        )
+    if settings.emulate or settings.runtime == "emulator":
+        settings = dataclasses.replace(settings, runtime="emulator", emulate=settings.emulate or DEFAULT_MODEL)
+    return settings
+
+
+def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:
+    """Return ``settings`` with the keywords of ``@pytest.mark.transferbench`` in the place of what was there.
+
+    Keywords of :data:`MARK_ONLY` are left to the caller. Raises ``ValueError`` in one line for an unknown keyword
+    and for a value that its option would refuse.
+    """
+    rows = {row.mark: row for row in OPTIONS if row.mark}
+    fields: dict[str, Any] = {}
+    sources = dict(settings.sources)
+    for keyword, value in keywords.items():
+        if keyword in MARK_ONLY:
+            continue
+        if keyword not in rows:
+            allowed = ", ".join(sorted([*rows, *MARK_ONLY]))
+            raise ValueError(f"@pytest.mark.transferbench has no keyword {keyword!r}: use {allowed}")
+        try:
+            fields.update(rows[keyword].parse(mark_text(value)))
+        except ValueError as error:
+            raise ValueError(f"@pytest.mark.transferbench({keyword}={value!r}): {error}") from None
+        sources[rows[keyword].name] = "the mark"
+    return dataclasses.replace(settings, **fields, sources=sources)
+
+
+def mark_text(value: object) -> str:
+    """Return a mark's value as the text an option would have: lists are joined by commas."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def environment_lines(settings: Settings, environment: Mapping[str, str]) -> list[str]:
+    """Return the header's lines about TransferBench's environment names: those used, and those that do nothing."""
+    used = [
+        f"{row.environment}={environment[row.environment]}"
+        for row in OPTIONS
+        if row.environment and settings.sources.get(row.name) == row.environment
+    ]
+    lines = [f"from the environment: {' '.join(used)}"] if used else []
+    lines += [
+        f"{name} is not honoured; today's equivalent: {EQUIVALENTS[name]}"
+        for name in sorted(EQUIVALENTS)
+        if environment.get(name)
+    ]
+    return lines
+
+
+# What pytest has to know.
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register every ``--transfer-*`` option and ini name."""
+    group = _group(parser)
+    for row in OPTIONS:
+        _add(group, row, row.option, row.describe())
+        if row.flag:
+            parser.addini(row.ini, f"as {row.option}", type="bool", default=None)
+        else:
+            parser.addini(row.ini, f"as {row.option}", type="string", default=None)
+
+
+def add_short_forms(parser: pytest.Parser) -> tuple[str, ...]:
+    """Register the short forms that nobody else has taken; returns those that somebody has.
+
+    To be called once all other plugins and the initial conftests have registered theirs.
+    """
+    group = _group(parser)
+    taken: list[str] = []
+    for row in OPTIONS:
+        if row.short:
+            try:
+                _add(group, row, row.short, f"same as {row.option}")
+            except ValueError:  # what pytest raises for a name that is already registered
+                taken.append(row.short)
+    return tuple(taken)
+
+
+def asked_on_command_line(config: pytest.Config) -> tuple[str, ...]:
+    """Return the options of ours that the command line sets, in their table's order."""
+    return tuple(row.short or row.option for row in OPTIONS if _on_command_line(config, row) is not None)
+
+
+def asked(config: pytest.Config) -> bool:
+    """Tell whether the command line or the ini file sets anything of ours."""
+    return bool(asked_on_command_line(config)) or any(_in_ini(config, row) is not None for row in OPTIONS)
+
+
+def settings_of(config: pytest.Config, environment: Mapping[str, str]) -> Settings:
+    """Return the settings of a pytest run; raises ``ValueError`` in one line, see :func:`resolve`."""
+    return resolve(
+        {row.name: _on_command_line(config, row) for row in OPTIONS},
+        environment,
+        {row.name: _in_ini(config, row) for row in OPTIONS},
+    )
+
+
+def _group(parser: pytest.Parser) -> Any:
+    return parser.getgroup("transferbench", "GPU data-transfer benchmarks")
+
+
+def _add(group: Any, row: Option, spelling: str, text: str) -> None:
+    # No argparse type: what it raises is printed with the whole usage around it, and a refusal is one line here.
+    how = {"action": "store_const", "const": "yes"} if row.flag else {"metavar": row.metavar}
+    group.addoption(spelling, dest=row.ini, default=None, help=text.replace("%", "%%"), **how)
+
+
+def _on_command_line(config: pytest.Config, row: Option) -> str | None:
+    value: str | None = getattr(config.option, row.ini, None)
+    return value
+
+
+def _in_ini(config: pytest.Config, row: Option) -> str | None:
+    try:
+        value = config.getini(row.ini)
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(f"{row.ini} in the ini file: {error}") from None
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value is None else str(value)
+
+
+# The reference page.
+
+
+def options_page() -> str:
+    """Return ``docs/options.md``: every option under every name it goes by."""
+    rows = [
+        ("option", "short", "ini", "environment", "mark", "default", "meaning"),
+        *(
+            (
+                f"`{row.option}{'' if row.flag else '=' + row.metavar}`",
+                _code(row.short),
+                _code(row.ini),
+                _code(row.environment),
+                _code(row.mark),
+                row.default,
+                row.help,
+            )
+            for row in OPTIONS
+        ),
+    ]
+    marks = [("mark", "meaning"), *((f"`{name}`", meaning) for name, meaning in MARK_ONLY.items())]
+    names = [
+        ("TransferBench's name", "today's equivalent"),
+        *((f"`{name}`", EQUIVALENTS[name]) for name in EQUIVALENTS),
+    ]
+    return "\n".join(
+        [
+            "# Options",
+            "",
+            "Made from the table in `pytest_transferbench/options.py` by `python -m pytest_transferbench.options`.",
+            "",
+            "The nearest source wins: mark, command line, environment, ini file, default. A short form gives way when"
+            " another plugin or a conftest has taken it; the header then says so and the long form does the same.",
+            "",
+            *_table(rows),
+            "",
+            "Keywords of `@pytest.mark.transferbench(...)` that are not options; Transfers or their notation, such as"
+            ' `"G1->G0->G0"`, are given before them:',
+            "",
+            *_table(marks),
+            "",
+            "Environment names of TransferBench that are not honoured; one that is set gets a line in the header:",
+            "",
+            *_table(names),
+            "",
+        ]
+    )
+
+
+def _code(name: str | None) -> str:
+    return f"`{name}`" if name else ""
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    columns = lines[0].count(" | ") + 1
+    return [lines[0], "|" + " --- |" * columns, *lines[1:]]
+
+
+if __name__ == "__main__":
+    print(options_page(), end="")
