@@ -1,0 +1,107 @@
+// The timed kernels of the G executor: copy, read-only and write-only.
+//
+// nbytes is a multiple of 4. Source and destination have the same residue modulo 16, so one head of 0-3 words aligns
+// both. A block takes every gridDim.x-th row of TB_BLOCK vectors and keeps TB_UNROLL loads in flight per thread:
+// a pull must cover the link's round trip with loads. `passes` repeats the copy inside the launch, each pass from the
+// next slice: repeating one slice would let a cache answer instead of the link.
+//
+// A thread writes the same addresses in every pass, in program order, so the last pass is what the destination holds.
+
+struct tb_span {
+  tb_u64 head, vectors, tail_at, words;
+};
+
+__device__ inline tb_span tb_split(const void* pointer, tb_u64 nbytes) {
+  tb_span span;
+  span.words = nbytes / 4;
+  span.head = ((16 - ((tb_u64)pointer & 15)) & 15) / 4;
+  if (span.head > span.words) span.head = span.words;
+  span.vectors = (span.words - span.head) / 4;
+  span.tail_at = span.head + span.vectors * 4;
+  return span;
+}
+
+TB_KERNEL(TB_BLOCK) tb_copy(const char* source, char* destination, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices,
+                            tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+  tb_start(stamps);
+  const tb_span span = tb_split(destination, nbytes);
+  const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
+  const tb_u64 thread = (tb_u64)blockIdx.x * TB_BLOCK + threadIdx.x;
+  tb_u32* const to = (tb_u32*)destination;
+  tb_v4* const to_vectors = (tb_v4*)(to + span.head);
+  tb_u64 slice = first_slice;
+  for (tb_u32 pass = 0; pass < passes; ++pass) {
+    const tb_u32* const from = (const tb_u32*)(source + slice * pitch);
+    const tb_v4* const from_vectors = (const tb_v4*)(from + span.head);
+    tb_u64 i = thread;
+    for (; i + (TB_UNROLL - 1) * stride < span.vectors; i += TB_UNROLL * stride) {
+      tb_v4 held[TB_UNROLL];
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u) held[u] = from_vectors[i + u * stride];
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u) to_vectors[i + u * stride] = held[u];
+    }
+    if (i < span.vectors) {
+      tb_v4 held[TB_UNROLL];
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u)
+        if (i + u * stride < span.vectors) held[u] = from_vectors[i + u * stride];
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u)
+        if (i + u * stride < span.vectors) to_vectors[i + u * stride] = held[u];
+    }
+    if (thread < span.head) to[thread] = from[thread];
+    if (thread < span.words - span.tail_at) to[span.tail_at + thread] = from[span.tail_at + thread];
+    if (++slice == slices) slice = 0;
+  }
+  tb_stop(stamps);
+}
+
+// Reads and adds up every word of every pass. The sum is the proof that the bytes were read, and it keeps the
+// compiler from dropping loads whose values nobody uses.
+TB_KERNEL(TB_BLOCK) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
+                            tb_u32 passes, tb_u64* sum, tb_u64* stamps) {
+  tb_start(stamps);
+  const tb_span span = tb_split(source, nbytes);
+  const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
+  const tb_u64 thread = (tb_u64)blockIdx.x * TB_BLOCK + threadIdx.x;
+  tb_u64 slice = first_slice, mine = 0;
+  for (tb_u32 pass = 0; pass < passes; ++pass) {
+    const tb_u32* const from = (const tb_u32*)(source + slice * pitch);
+    const tb_v4* const from_vectors = (const tb_v4*)(from + span.head);
+    for (tb_u64 i = thread; i < span.vectors; i += TB_UNROLL * stride) {
+      tb_v4 held[TB_UNROLL];
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u)
+        held[u] = i + u * stride < span.vectors ? from_vectors[i + u * stride] : tb_v4{0, 0, 0, 0};
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u)
+        mine += (tb_u64)held[u].x + held[u].y + (tb_u64)held[u].z + held[u].w;
+    }
+    if (thread < span.head) mine += from[thread];
+    if (thread < span.words - span.tail_at) mine += from[span.tail_at + thread];
+    if (++slice == slices) slice = 0;
+  }
+  atomicAdd(sum, mine);
+  tb_stop(stamps);
+}
+
+// Writes the pattern of `key`; later passes write it again.
+TB_KERNEL(TB_BLOCK) tb_write(char* destination, tb_u64 nbytes, tb_u32 key, tb_u32 passes, tb_u64* stamps) {
+  tb_start(stamps);
+  const tb_span span = tb_split(destination, nbytes);
+  const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
+  const tb_u64 thread = (tb_u64)blockIdx.x * TB_BLOCK + threadIdx.x;
+  tb_u32* const to = (tb_u32*)destination;
+  tb_v4* const to_vectors = (tb_v4*)(to + span.head);
+  for (tb_u32 pass = 0; pass < passes; ++pass) {
+    for (tb_u64 i = thread; i < span.vectors; i += stride) {
+      const tb_u64 word = span.head + 4 * i;
+      to_vectors[i] = tb_v4{tb_hash(word) ^ key, tb_hash(word + 1) ^ key, tb_hash(word + 2) ^ key,
+                            tb_hash(word + 3) ^ key};
+    }
+    if (thread < span.head) to[thread] = tb_hash(thread) ^ key;
+    if (thread < span.words - span.tail_at) to[span.tail_at + thread] = tb_hash(span.tail_at + thread) ^ key;
+  }
+  tb_stop(stamps);
+}

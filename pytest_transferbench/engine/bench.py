@@ -1,0 +1,165 @@
+"""One opened machine, kept for the whole session: runtime, devices, gate, arena; and the lease of a case on it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_transferbench.engine import clocks, executors, run
+from pytest_transferbench.engine.arena import Arena
+from pytest_transferbench.engine.device import DeviceContext
+from pytest_transferbench.engine.executors import Executor, Operands
+from pytest_transferbench.engine.gate import Gate
+from pytest_transferbench.engine.lease import SCRATCH_BYTES, Lease
+from pytest_transferbench.engine.pattern import key_of
+from pytest_transferbench.engine.validation import Region, fill_slices
+from pytest_transferbench.measurement import Measurement
+from pytest_transferbench.node import HOST, Node
+from pytest_transferbench.runtime import Runtime, RuntimeFault, Telemetry, open_runtime
+from pytest_transferbench.transfer import NOMINAL_GBPS, Case, Memory, RotationPlan, Transfer, copies_per_sample
+
+_CANARY_SECONDS = 10.0
+_FIRST_NONCE = 1
+
+
+@dataclass(frozen=True)
+class ClockFacts:
+    """What is known about one device's clocks before anything is timed with them."""
+
+    empty_pair_seconds: float
+    skew_seconds: float
+
+
+class Bench:
+    """Opens devices when a case first needs them and keeps them. Not safe for threads: one case at a time."""
+
+    def __init__(self, node: Node, runtime: Runtime) -> None:
+        self.node = node
+        self.runtime = runtime
+        self.arena = Arena(runtime)
+        self.telemetry = Telemetry(node)
+        self._gate: Gate | None = None
+        self._devices: dict[int, DeviceContext] = {}
+        self._clock_facts: dict[int, ClockFacts] = {}
+        self._connected: set[frozenset[int]] = set()
+        self._gated: dict[tuple[str, str, str], bool] = {}
+        self._nonce = _FIRST_NONCE
+
+    @classmethod
+    def open(cls, node: Node, emulate: str | None = None) -> Bench:
+        """Open the runtime that ``node`` was probed with, in this process."""
+        return cls(node, open_runtime(node, emulate))
+
+    @property
+    def gate(self) -> Gate:
+        if self._gate is None:
+            self._gate = Gate(self.runtime)
+        return self._gate
+
+    def device(self, index: int) -> DeviceContext:
+        """Return the open device ``index``."""
+        if index not in self._devices:
+            self._devices[index] = DeviceContext(self.runtime, self.node.device(index))
+        return self._devices[index]
+
+    def clock_facts(self, index: int) -> ClockFacts:
+        """Return what the clocks of device ``index`` add by themselves, measured once."""
+        if index not in self._clock_facts:
+            context = self.device(index)
+            self._clock_facts[index] = ClockFacts(
+                clocks.empty_pair_seconds(context, self.gate), clocks.skew_seconds(context)
+            )
+        return self._clock_facts[index]
+
+    def next_nonce(self) -> int:
+        """Return a nonce no earlier block of copies has used."""
+        self._nonce += 1
+        return self._nonce
+
+    def connect(self, one: int, other: int) -> None:
+        """Enable peer access both ways, once, and see a few bytes arrive; raises RuntimeFault when they do not."""
+        pair = frozenset((one, other))
+        if len(pair) == 1 or HOST in pair or pair in self._connected:
+            return
+        for device, peer in ((one, other), (other, one)):
+            self.device(device)
+            self.runtime.enable_peer(device, peer)
+        for device, peer in ((one, other), (other, one)):
+            self._send_canary(self.device(device), self.device(peer))
+        self._connected.add(pair)
+
+    @contextlib.contextmanager
+    def lease(self, case: Case) -> Iterator[Lease]:
+        """Take everything ``case`` needs before its first sample; raises RuntimeFault when the machine has it not."""
+        yield Lease(self, case)
+
+    def measure(self, lease: Lease, *, key: str, data: Any = None) -> Measurement:
+        """Measure a leased case. Faults of the device are recorded in the measurement, never raised."""
+        return run.measure(self, lease, key, data)
+
+    def gates(self, transfer: Transfer, executor: Executor) -> bool:
+        """Say whether the executor's calls return behind a closed gate for these memories; probed once."""
+        kinds = (executor.letter, transfer.sources[0].kind, transfer.destinations[0].kind)
+        if kinds not in self._gated:
+            context = self.device(transfer.executor.owner)
+            executor.launch(0, 1, 0)  # loads the module: that must not be mistaken for a call that waits
+            context.synchronize()
+            self._gated[kinds] = self.gate.holds(context, lambda: executor.launch(0, 1, 0))
+        return self._gated[kinds]
+
+    def close(self) -> None:
+        """Give back all memory and close all devices; a device already lost is left as it is."""
+        with contextlib.suppress(RuntimeFault):
+            self.arena.clear()
+            for context in self._devices.values():
+                context.close()
+            if self._gate is not None:
+                self._gate.release()
+        self.runtime.close()
+
+    def _send_canary(self, puller: DeviceContext, owner: DeviceContext) -> None:
+        """Let ``puller`` copy one line from ``owner``: peer access can be advertised and still be dead."""
+        source = self.arena.take("canary", Memory("G", owner.index), SCRATCH_BYTES)
+        target = self.arena.take("canary", Memory("G", puller.index), SCRATCH_BYTES)
+        plan = RotationPlan.make(SCRATCH_BYTES, 0, memory_bytes=SCRATCH_BYTES)
+        nonce = self.next_nonce()
+        fill_slices(Region(source.pointer, SCRATCH_BYTES, owner), plan, nonce)
+        owner.synchronize()
+        geometry = executors.gfx.geometry(puller.device, SCRATCH_BYTES, 1, local=False)
+        stamps = self.arena.take("canary stamps", Memory("G", puller.index), 4096)
+        executor = executors.GfxExecutor(
+            puller, Operands(source.pointer, target.pointer, SCRATCH_BYTES, plan), geometry, stamps.pointer
+        )
+        executor.launch(0, 1, 0)
+        self.runtime.record(puller.stop, puller.stream)
+        deadline = time.monotonic() + _CANARY_SECONDS
+        while not self.runtime.finished(puller.stop):
+            if time.monotonic() > deadline:
+                raise _dead_peer(puller.index, owner.index, f"nothing arrived within {_CANARY_SECONDS:.0f} s")
+        destination = Region(target.pointer, SCRATCH_BYTES, puller)
+        wrong = destination.check("canary", key_of(0, nonce)).wrong_words
+        if wrong:
+            raise _dead_peer(puller.index, owner.index, f"{wrong} of {SCRATCH_BYTES // 4} words arrived wrong")
+
+
+def _dead_peer(puller: int, owner: int, what: str) -> RuntimeFault:
+    return RuntimeFault(
+        "peer copy",
+        puller,
+        "PeerAccessDead",
+        f"GPU {puller} may read GPU {owner} by the driver's word, but {what}: check IOMMU (iommu=pt) and PCIe ACS",
+    )
+
+
+def estimate_seconds(case: Case, node: Node) -> float:
+    """Return about how long ``case`` takes on ``node``, for the header; nothing is opened to tell."""
+    link = node.link(*executors.link_of(case.transfer))
+    nbytes = case.transfer.nbytes * case.sub_iterations
+    copies = copies_per_sample(nbytes, link.link_class, virtual_clock=node.emulated is not None)
+    bytes_moved = case.samples * copies * nbytes
+    if node.emulated is not None:
+        return 0.4 + bytes_moved / 1.2e9
+    return 0.3 + bytes_moved / (NOMINAL_GBPS[link.link_class] * 1e9)

@@ -1,0 +1,100 @@
+"""The clocks of one sample, and whether they tell the same story."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_transferbench.engine.device import DeviceContext
+from pytest_transferbench.engine.gate import DEADLINE_SECONDS, Gate
+
+COMPARED_FROM_SECONDS = 200e-6
+"""Below this the constant parts of the clocks outweigh what they measure, and they are not compared."""
+KERNEL_SLACK_SECONDS, HOST_SLACK_SECONDS, SLACK_SHARE = 10e-6, 50e-6, 0.03
+_EMPTY_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """One sample's span in seconds by each clock; ``nan`` where that clock was not there.
+
+    ``event``: from the start event behind the gate to the stop event. ``kernel``: from the first block's start stamp
+    to the last block's stop stamp. ``host``: from the gate's release to the end of the host's wait.
+    """
+
+    event: float = math.nan
+    kernel: float = math.nan
+    host: float = math.nan
+
+    @property
+    def seconds(self) -> float:
+        """The span the sample is judged by: events where there are any, else the host's clock."""
+        return self.host if math.isnan(self.event) else self.event
+
+    def objection(self) -> str | None:
+        """Say, in one line naming both clocks, why the sample cannot be believed; ``None`` when it can."""
+        if not (math.isfinite(self.seconds) and self.seconds > 0):
+            return f"event clock shows {self.seconds} s, host clock {_us(self.host)}"
+        if math.isnan(self.event) or self.event < COMPARED_FROM_SECONDS:
+            return None
+        share = SLACK_SHARE * self.event
+        for name, other, slack in (
+            ("kernel", self.kernel, max(KERNEL_SLACK_SECONDS, share)),
+            ("host", self.host, HOST_SLACK_SECONDS + share),
+        ):
+            if abs(other - self.event) > slack:
+                return f"event clock shows {_us(self.event)}, {name} clock {_us(other)}"
+        return None
+
+
+def span_of_stamps(stamps: npt.NDArray[np.uint64], hz: float, not_before: int) -> tuple[float, int, str | None]:
+    """Return the span in seconds of ``stamps[launch, block, (start, stop)]``, the last stop, and any objection.
+
+    ``not_before`` is the last stop of the sample before: an older stamp means that a block left none this time.
+    """
+    if hz <= 0:
+        return math.nan, not_before, f"stamp clock rate is {hz:g} Hz: the kernel clock cannot be read"
+    start, stop = int(stamps[0, :, 0].min()), int(stamps[-1, :, 1].max())
+    oldest, earliest_stop = int(stamps.min()), int(stamps[-1, :, 1].min())
+    if oldest == 0 or oldest < not_before or earliest_stop < start:
+        return math.nan, not_before, "a block left no stamp: it did not run"
+    return (stop - start) / hz, stop, None
+
+
+def empty_pair_seconds(context: DeviceContext, gate: Gate) -> float:
+    """Return the median time between two events with nothing in between: what every event span includes."""
+    runtime, spans = context.runtime, []
+    for _ in range(_EMPTY_TRIES):
+        gate.close(context)
+        runtime.record(context.start, context.stream)
+        runtime.record(context.stop, context.stream)
+        gate.open()
+        context.synchronize()
+        spans.append(runtime.elapsed_seconds(context.start, context.stop))
+    return float(np.median(spans))
+
+
+def skew_seconds(context: DeviceContext) -> float:
+    """Return how far the stamp clocks of the device's dies lie apart; 0 where there is one die.
+
+    One block a die meets at a counter and stamps, so the figure is an upper bound: it holds the meeting's jitter.
+    """
+    dies = context.device.xccs
+    hz = context.runtime.stamp_hz(context.index)
+    if dies < 2 or hz <= 0:
+        return 0.0
+    arrived = context.results.pointer
+    stamps = arrived + 64
+    context.write_words(arrived, [0] * (8 + 2 * dies))
+    ticks = np.uint64(DEADLINE_SECONDS * context.runtime.deadline_hz(context.index))
+    context.launch_single("tb_skew", dies, (np.uint64(arrived), np.uint64(stamps), ticks))
+    context.synchronize()
+    seen = context.read_words(stamps, 2 * dies)[::2]
+    return float(int(seen.max()) - int(seen.min())) / hz
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us"

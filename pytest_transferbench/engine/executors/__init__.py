@@ -1,0 +1,88 @@
+"""Who moves the bytes, a file a letter; and what each cannot do on a given node."""
+
+from __future__ import annotations
+
+from pytest_transferbench.engine.executors import cpu, gfx
+from pytest_transferbench.engine.executors.base import Executor, Geometry, Operands
+from pytest_transferbench.engine.executors.cpu import CpuExecutor
+from pytest_transferbench.engine.executors.dma import DmaExecutor
+from pytest_transferbench.engine.executors.gfx import GfxExecutor
+from pytest_transferbench.node import HOST, Node
+from pytest_transferbench.transfer import Transfer
+from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
+
+__all__ = [
+    "CpuExecutor",
+    "DmaExecutor",
+    "Executor",
+    "Geometry",
+    "GfxExecutor",
+    "Operands",
+    "geometry_of",
+    "link_of",
+    "passes_per_launch",
+    "unsupported",
+]
+
+
+def geometry_of(transfer: Transfer, node: Node) -> Geometry:
+    """Return the sub-executors that will run ``transfer`` on ``node``."""
+    if transfer.executor.kind == "G":
+        device = node.device(transfer.executor.index)
+        return gfx.geometry(device, transfer.nbytes, transfer.subexecutors, transfer.op == "local")
+    if transfer.executor.kind == "C":
+        return Geometry(transfer.subexecutors or cpu.DEFAULT_THREADS)
+    return Geometry(1)
+
+
+def passes_per_launch(transfer: Transfer, sub_iterations: int) -> int:
+    """Return how many operations one copy of ``sub_iterations`` passes queues on its stream."""
+    return sub_iterations if transfer.executor.kind == "D" else 1
+
+
+def link_of(transfer: Transfer) -> tuple[int, int]:
+    """Return the two ends (devices or ``HOST``) of the link under test; a null end counts as the executor's."""
+    return transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
+
+
+def unsupported(transfer: Transfer, node: Node, sub_iterations: int = 1) -> str | None:
+    """Return, in one line, why ``node`` cannot run ``transfer``; ``None`` when it can.
+
+    A function of recorded facts alone: nothing is opened or allocated to answer.
+    """
+    source, destination = link_of(transfer)
+    executor = transfer.executor
+    devices = {device.index for device in node.devices}
+    needed = {end for end in (source, destination, executor.owner) if end != HOST}
+    if not needed <= devices:
+        missing = ", ".join(f"G{index}" for index in sorted(needed - devices))
+        return f"{transfer.notation()} needs {missing}; this node has {node.describe_indices()}"
+    for memory in (*transfer.sources, *transfer.destinations):
+        if memory.kind in "FU" and node.runtime == "cuda":
+            return f"{memory}: CUDA has no fine-grained or uncached device memory; use G{memory.index}"
+        if memory.on == "host" and memory.index > 0:
+            return f"{memory}: host memory is placed on NUMA node 0 only; use C0"
+    if executor.kind == "C":
+        reason = _host_reach(needed, node)
+        if reason:
+            return reason
+    elif executor.kind == "D":
+        if node.runtime == "rocm" and transfer.op == "pull" and source != HOST:
+            return "ROCm runs a copy between GPUs on the source's DMA engine whatever stream it is given: use push-dma"
+        if sub_iterations * MIN_COPIES > MAX_COPIES:
+            return f"dma queues every sub-iteration by itself: use at most {MAX_COPIES // MIN_COPIES} sub-iterations"
+    for end in (source, destination):
+        if executor.on == "device" and end != HOST and end != executor.owner:
+            for one, other in ((executor.owner, end), (end, executor.owner)):
+                if not node.link(one, other).peer_access:
+                    return f"G{one} has no peer access to G{other}: IOMMU, ACS or the topology forbids it"
+    return None
+
+
+def _host_reach(devices: set[int], node: Node) -> str | None:
+    for index in sorted(devices):
+        if node.runtime != "rocm":
+            return f"cpu cannot address memory of G{index}: CUDA does not map it for the host; use gfx or dma"
+        if not node.device(index).large_bar:
+            return f"cpu cannot address memory of G{index}: its large BAR is off (set Above 4G Decoding in the BIOS)"
+    return None

@@ -1,0 +1,79 @@
+"""G: a kernel on the GPU, one block a sub-executor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_transferbench.engine.device import DeviceContext
+from pytest_transferbench.engine.executors.base import Geometry, Operands
+from pytest_transferbench.engine.pattern import key_of
+from pytest_transferbench.node import Device
+from pytest_transferbench.runtime import Stream
+
+WRITE_KEY = key_of(0, 0x5752)
+"""The key of what a write-only transfer writes."""
+
+# Threads a block and loads in flight a thread. A pull must cover bandwidth x round trip with loads: 16 blocks of
+# 512 x 8 x 16 B fill NVLink4; a wave of CDNA holds 63 outstanding loads and one xGMI link needs only some blocks.
+_SHAPES = {"gfx90a": (256, 8), "gfx94": (256, 4), "gfx95": (256, 4), "gfx": (256, 4), "sm_": (512, 8)}
+
+
+def geometry(device: Device, nbytes: int, subexecutors: int, local: bool) -> Geometry:
+    """Return blocks and their shape for one copy of ``nbytes`` by ``device``.
+
+    ``subexecutors`` 0 means all compute units, fewer where a block would have nothing to do. A local copy gets two
+    blocks a unit: device memory needs more bytes in flight than any link.
+    """
+    threads, unroll = next(shape for prefix, shape in _SHAPES.items() if device.arch.startswith(prefix))
+    useful = max(1, nbytes // (16 * threads))
+    blocks = subexecutors or min(device.compute_units * (2 if local else 1), useful)
+    return Geometry(blocks, threads, unroll)
+
+
+class GfxExecutor:
+    """Copies, reads or writes with a kernel; slices and passes advance inside it."""
+
+    letter = "G"
+
+    def __init__(
+        self,
+        context: DeviceContext,
+        operands: Operands,
+        geometry: Geometry,
+        stamps_at: int,
+        *,
+        sums_at: int = 0,
+    ) -> None:
+        self.stream: Stream | None = context.stream
+        self.stamps_per_launch = 2 * geometry.subexecutors
+        self._runtime = context.runtime
+        self._geometry = geometry
+        self.stamps_at = stamps_at
+        self.sums_at = sums_at
+        self._operands = operands
+        name = {(True, True): "tb_copy", (True, False): "tb_read", (False, True): "tb_write"}[
+            operands.source is not None, operands.destination is not None
+        ]
+        self._kernel = context.kernel("copy", name, TB_BLOCK=geometry.block_threads, TB_UNROLL=geometry.unroll)
+
+    def launch(self, first_slice: int, passes: int, slot: int) -> None:
+        operands, plan = self._operands, self._operands.plan
+        stamps = np.uint64(self.stamps_at + 8 * self.stamps_per_launch * slot)
+        nbytes, count = np.uint64(operands.nbytes), np.uint32(passes)
+        if operands.source is None:
+            args: tuple[np.generic, ...] = (
+                np.uint64(operands.destination or 0),
+                nbytes,
+                np.uint32(WRITE_KEY),
+                count,
+                stamps,
+            )
+        else:
+            source, pitch = np.uint64(operands.source), np.uint64(plan.pitch)
+            walk = (pitch, np.uint64(plan.slices), np.uint64(first_slice), count)
+            if operands.destination is None:
+                args = (source, nbytes, *walk, np.uint64(self.sums_at), stamps)
+            else:
+                args = (source, np.uint64(operands.destination), nbytes, *walk, stamps)
+        assert self.stream is not None
+        self._runtime.launch(self._kernel, self._geometry.subexecutors, self._geometry.block_threads, args, self.stream)

@@ -1,0 +1,377 @@
+"""One case, measured: three arms of samples, each proved, every sample kept or named as rejected."""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
+from pytest_transferbench.engine.executors.gfx import WRITE_KEY
+from pytest_transferbench.engine.pattern import Words, key_of
+from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
+from pytest_transferbench.node import HOST
+from pytest_transferbench.runtime import RuntimeFault
+from pytest_transferbench.runtime.telemetry import reasons_to_reject
+from pytest_transferbench.transfer.case import MAX_COPIES
+
+if TYPE_CHECKING:
+    from pytest_transferbench.engine.bench import Bench, Lease
+
+SINGLE_COPY_SAMPLES = 9
+"""Samples of the cold and the warm arm: their medians are only compared with each other."""
+WARMUP_SECONDS = 0.02
+REJECTED_SHARE = 0.1
+_GRAPH_REPLAYS = 3
+
+
+class _CorruptError(Exception):
+    """Ends an arm whose data is wrong: there is no figure to take any more."""
+
+
+def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measurement:
+    """Measure ``lease``'s case in all arms; see :meth:`Bench.measure <pytest_transferbench.engine.Bench.measure>`."""
+    started = time.monotonic()
+    own_data = None if data is None else lease.words_of(data)
+    reference = 0 if own_data is None else lease.fill_with(own_data)
+    run = _Run(bench, lease, own_data, reference)
+    before = bench.telemetry.snapshot()
+    try:
+        run.take_arms()
+    except RuntimeFault as fault:
+        run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
+    else:
+        reasons = reasons_to_reject(before, bench.telemetry.snapshot())
+        run.faults += [Fault("INVALID", reason) for reason in reasons]
+    case, transfer = lease.case, lease.case.transfer
+    return Measurement(
+        key=key,
+        transfer=transfer,
+        op=transfer.op,
+        link_class=str(lease.link.link_class),
+        nbytes=transfer.nbytes,
+        method=lease.method.to_json(),
+        digest=lease.method.digest(),
+        arms=tuple(run.arms),
+        checks=tuple(run.checks),
+        faults=tuple(run.faults),
+        warnings=(lease.plan.warning,) if lease.plan.warning else (),
+        context=run.context(),
+        emulated=bench.node.emulated,
+        validated=case.validate != "off",
+        slice_identity_proved=data is None,
+        wall_seconds=time.monotonic() - started,
+    )
+
+
+class _Run:
+    def __init__(self, bench: Bench, lease: Lease, own_data: Words | None, reference: int) -> None:
+        self.bench = bench
+        self.lease = lease
+        self.runtime = bench.runtime
+        self.case = lease.case
+        self.own_data = own_data
+        self.prover = lease.prover(reference) if lease.case.validate != "off" else None
+        self.arms: list[Arm] = []
+        self.checks: list[Check] = []
+        self.faults: list[Fault] = []
+        self.facts: dict[str, Any] = {}
+        self._nonce = 0
+        self._iteration = 0
+        self._last_stop = 0
+        self._sums: dict[tuple[int, int], int] = {}
+        owner = self.case.transfer.executor.owner
+        self.device = None if lease.executor.stream is None else bench.device(owner)
+
+    def take_arms(self) -> None:
+        """Take the arms in turn; one whose data is wrong, or whose samples cannot be believed, is the last."""
+        singles = min(SINGLE_COPY_SAMPLES, self.case.samples)
+        if self.device is not None:
+            facts = self.bench.clock_facts(self.device.index)
+            self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
+            self.facts["skew_seconds"] = facts.skew_seconds
+        for name, samples, copies in (
+            ("cold", singles, 1),
+            ("warm", singles, 1),
+            ("steady", self.case.samples, self.lease.method.copies),
+        ):
+            try:
+                with _no_collection():
+                    believed = self._take_arm(name, samples, copies)
+            except _CorruptError:
+                return
+            if not believed:
+                return
+        self._cross_check()
+
+    def context(self) -> dict[str, Any]:
+        """Return who executed, on what, with which shape: what the figures belong to."""
+        lease, geometry = self.lease, self.lease.geometry
+        return {
+            "executor": str(self.case.transfer.executor),
+            "launch_device": self.device.index if self.device else HOST,
+            "source_owner": lease.ends[0],
+            "destination_owner": lease.ends[1],
+            "gate": lease.method.gate,
+            "rotation": lease.plan.describe(),
+            "slices": lease.plan.slices,
+            "span_bytes": lease.plan.span_bytes,
+            "subexecutors": geometry.subexecutors,
+            "block_threads": geometry.block_threads,
+            "unroll": geometry.unroll,
+            "link_gbps": lease.link.gbps,
+            "source_of_rate": lease.link.source_of_rate,
+            **self.facts,
+        }
+
+    def _take_arm(self, name: str, samples: int, copies: int) -> bool:
+        """Take one arm and check its data; False when too many samples had to be rejected."""
+        self._prepare(copies)
+        taken: list[Clocks] = []
+        rejected: list[str] = []
+        while len(taken) < samples and len(rejected) <= REJECTED_SHARE * samples:
+            clocks, objection = self._sample(name, copies)
+            if objection is None:
+                taken.append(clocks)
+            else:
+                rejected.append(f"sample {len(taken) + len(rejected)}: {objection}")
+        passes = copies * self.case.sub_iterations
+        self.arms.append(
+            Arm(
+                name,
+                passes,
+                seconds=tuple(clocks.seconds / passes for clocks in taken),
+                event_seconds=tuple(clocks.event for clocks in taken),
+                kernel_seconds=tuple(clocks.kernel for clocks in taken),
+                host_seconds=tuple(clocks.host for clocks in taken),
+                rejected=tuple(rejected),
+            )
+        )
+        self._check_everything(name)
+        if len(rejected) > REJECTED_SHARE * samples:
+            self.faults.append(
+                Fault("INVALID", f"{len(rejected)} of {len(taken) + len(rejected)} {name} samples: {rejected[0]}")
+            )
+            return False
+        return True
+
+    def _prepare(self, copies: int) -> None:
+        """Fill under a fresh nonce, poison every word of the destination, and warm up."""
+        lease = self.lease
+        self._nonce = self.bench.next_nonce()
+        if self.own_data is None:
+            lease.fill(self._nonce)
+        if lease.destination is not None:
+            lease.destination.prepare_guards()
+        self._iteration = 0
+        if self.prover is not None:
+            self.prover.poison(self._key(-1), everywhere=True)
+        self._synchronize_ends()
+        if lease.executor.stamps_per_launch:
+            lease.clear_stamps(lease.method.copies)
+            self._last_stop = 0
+        self._warm_up(copies)
+
+    def _warm_up(self, copies: int) -> None:
+        """Make untimed copies, with negative iterations, until the clocks are up; a virtual clock needs no time."""
+        batch = max(copies, self.case.warmups)
+        seconds = 0.0 if self.runtime.emulated else WARMUP_SECONDS
+        started, done = time.monotonic(), 0
+        while done < self.case.warmups or time.monotonic() - started < seconds:
+            self._launch(range(-batch, 0))
+            self._synchronize_executor()
+            done += batch
+
+    def _sample(self, arm: str, copies: int) -> tuple[Clocks, str | None]:
+        """Take one sample and return its clocks and what speaks against believing them."""
+        if arm == "warm" and self.case.warmups:
+            self._launch(self._advance(self.case.warmups))
+            self._synchronize_executor()
+        iterations = self._advance(copies)
+        last = iterations[-1]
+        if self.prover is not None:
+            self.prover.poison(self._key(last))
+        self._zero_sums()
+        self._synchronize_ends()
+        if arm == "cold":
+            self.lease.evictor.evict()
+        self.lease.waker.launch(0, 1, 0)
+        clocks, objection = self._timed(iterations)
+        self._prove(arm, iterations)
+        return clocks, objection
+
+    def _timed(self, iterations: range) -> tuple[Clocks, str | None]:
+        runtime, device = self.runtime, self.device
+        if device is None:
+            begun = runtime.host_clock()
+            self._launch(iterations)
+            clocks = Clocks(host=runtime.host_clock() - begun)
+            return clocks, clocks.objection()
+        gated = self.lease.method.gate == "kernel"
+        begun = runtime.host_clock()
+        if gated:
+            self.bench.gate.close(device)
+        runtime.record(device.start, device.stream)
+        self._launch(iterations)
+        runtime.record(device.stop, device.stream)
+        if gated:
+            begun = runtime.host_clock()
+            self.bench.gate.open()
+        runtime.synchronize(device.stream)
+        host = runtime.host_clock() - begun
+        if gated and self.bench.gate.timed_out():
+            return Clocks(), "the start gate ran into its deadline before everything was queued"
+        event = runtime.elapsed_seconds(device.start, device.stop)
+        kernel, stale = self._kernel_span(len(iterations))
+        clocks = Clocks(event, kernel, host if gated else math.nan)
+        return clocks, stale or clocks.objection()
+
+    def _kernel_span(self, launches: int) -> tuple[float, str | None]:
+        if not self.lease.executor.stamps_per_launch:
+            return math.nan, None
+        assert self.device is not None
+        hz = self.runtime.stamp_hz(self.device.index)
+        span, self._last_stop, stale = span_of_stamps(self.lease.stamps(launches), hz, self._last_stop)
+        return span, stale
+
+    def _prove(self, arm: str, iterations: range) -> None:
+        """Look at what the sample left behind; wrong data is examined at once and ends the case."""
+        if self.case.validate == "off":
+            return
+        if self.prover is None:
+            self._prove_sum(arm, iterations)
+        elif self.case.validate == "each" or not self.prover.glance(arm, self._key(iterations[-1])):
+            self._check_everything(arm)
+
+    def _check_everything(self, arm: str) -> None:
+        if self.prover is None:
+            return
+        last = self._iteration - 1
+        check = self.prover.check(arm, self._key(last), self._slice(last), self._nonce)
+        self._keep(check)
+
+    def _keep(self, check: Check) -> None:
+        if self.checks and self.checks[-1].what == check.what:
+            self.checks.pop()
+        self.checks.append(check)
+        if not check.passed:
+            raise _CorruptError
+
+    def _prove_sum(self, arm: str, iterations: range) -> None:
+        """Compare what a read-only transfer added up with what its slices hold."""
+        assert self.device is not None
+        subs = self.case.sub_iterations
+        slices = [self.lease.plan.slice_of(i, sub, subs) for i in iterations for sub in range(subs)]
+        expected = sum(self._sum_of(index) for index in slices) % 2**64
+        found = int(self.device.read_words(self.lease.executor.sums_at, 1)[0])
+        words = self.lease.plan.nbytes // 4
+        if found == expected:
+            self._keep(Check(arm, words))
+        else:
+            self._keep(Check(arm, words, wrong_words=words, found=f"checksum {found:#x} instead of {expected:#x}"))
+
+    def _sum_of(self, slice_index: int) -> int:
+        if self.own_data is not None:
+            return int(self.own_data.astype(np.uint64).sum())
+        place = (self._nonce, slice_index)
+        if place not in self._sums:
+            assert self.device is not None
+            at = self.lease.executor.sums_at + 8
+            self.device.write_words(at, [0])
+            words = self.lease.plan.nbytes // 4
+            key = np.uint32(key_of(slice_index, self._nonce))
+            self.device.prepare("tb_expected_sum", (np.uint64(words), key, np.uint64(at)), words)
+            self.device.synchronize()
+            self._sums[place] = int(self.device.read_words(at, 1)[0])
+        return self._sums[place]
+
+    def _zero_sums(self) -> None:
+        if self.lease.destination is None and self.device is not None:
+            self.device.write_words(self.lease.executor.sums_at, [0])
+
+    def _cross_check(self) -> None:
+        """Replay the copies as a captured graph: launch cost must not have been taken for link time."""
+        missing = self._why_no_graph()
+        if missing is None:
+            try:
+                self.facts["graph_gbps"] = self._graph_gbps()
+            except RuntimeFault as fault:
+                missing = str(fault)
+        if missing is not None:
+            self.facts["graph_missing"] = missing
+
+    def _why_no_graph(self) -> str | None:
+        slices, subs = self.lease.plan.slices, self.case.sub_iterations
+        if self.device is None or self.lease.method.gate != "kernel":
+            return "copies were not queued behind a gate"
+        if self.runtime.emulated:
+            return "a virtual clock has no launch cost to mistake"
+        if slices * subs > MAX_COPIES:
+            return f"a whole turn of K={slices} slices is more than {MAX_COPIES} operations"
+        return None
+
+    def _graph_gbps(self) -> float:
+        device, gate = self.device, self.bench.gate
+        assert device is not None
+        copies = self.lease.method.copies
+        turn = self.lease.plan.slices * max(1, copies // self.lease.plan.slices)
+        replay = self.runtime.capture(device.stream, lambda: self._launch(range(turn)))
+        spans = []
+        for _ in range(1 + _GRAPH_REPLAYS):
+            gate.close(device)
+            self.runtime.record(device.start, device.stream)
+            replay()
+            self.runtime.record(device.stop, device.stream)
+            gate.open()
+            device.synchronize()
+            spans.append(self.runtime.elapsed_seconds(device.start, device.stop))
+        passes = turn * self.case.sub_iterations
+        return self.lease.plan.nbytes * passes / statistics.median(spans[1:]) / 1e9
+
+    def _launch(self, iterations: range) -> None:
+        """Queue one launch an iteration; each goes on with the slice after the last pass of the one before."""
+        plan, subs, executor = self.lease.plan, self.case.sub_iterations, self.lease.executor
+        for slot, iteration in enumerate(iterations):
+            executor.launch(plan.slice_of(iteration, 0, subs), subs, slot % self.lease.method.copies)
+
+    def _advance(self, copies: int) -> range:
+        first = self._iteration
+        self._iteration += copies
+        return range(first, self._iteration)
+
+    def _slice(self, iteration: int) -> int:
+        """Return the slice that the last pass of ``iteration`` reads."""
+        subs = self.case.sub_iterations
+        return self.lease.plan.slice_of(iteration, subs - 1, subs)
+
+    def _key(self, iteration: int) -> int:
+        """Return the key of what ``iteration`` leaves in the destination."""
+        if self.case.transfer.sources[0].on == "none":
+            return WRITE_KEY
+        return key_of(self._slice(iteration), self._nonce)
+
+    def _synchronize_executor(self) -> None:
+        if self.device is not None:
+            self.device.synchronize()
+
+    def _synchronize_ends(self) -> None:
+        for index in {end for end in (*self.lease.ends, self.case.transfer.executor.owner) if end != HOST}:
+            self.bench.device(index).synchronize()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's garbage collector out of the samples."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,171 @@
+"""Proof that the timed copies moved the data: fill, poison, check, and the name of whatever was found instead."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from pytest_transferbench.engine import pattern
+from pytest_transferbench.engine.device import DeviceContext
+from pytest_transferbench.measurement import Check
+from pytest_transferbench.runtime import Allocation, Runtime
+from pytest_transferbench.transfer import RotationPlan
+
+GUARD_BYTES = 4096
+POISON_STRIDE_WORDS = 1024
+"""One word in every 4 KiB is poisoned before a sample and looked at after it."""
+_GUARD_NONCE = 0xA5A5
+_NOTHING = (0, 2**64 - 1, 0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """Words at ``pointer``, and the device that fills and checks them; ``None`` means the host does."""
+
+    pointer: int
+    nbytes: int
+    agent: DeviceContext | None
+
+    @property
+    def words(self) -> int:
+        return self.nbytes // 4
+
+    def check(self, what: str, key: int, stride: int = 1, reference: int = 0) -> Check:
+        """Compare with the pattern of ``key``, or with the words at ``reference``, at every ``stride``-th word."""
+        if self.agent is None:
+            known = pattern.view(reference, self.nbytes) if reference else None
+            return pattern.check(what, pattern.view(self.pointer, self.nbytes), stride, key, known)
+        found = self.agent.results.pointer
+        self.agent.write_words(found, _NOTHING)
+        args = (*self._sampled(stride, reference, key), np.uint64(found))
+        self.agent.prepare("tb_check", args, -(-self.words // stride))
+        self.agent.synchronize()
+        wrong, first, last, mask = map(int, self.agent.read_words(found, 4))
+        return Check(what, self.words, wrong, first, last, mask) if wrong else Check(what, self.words)
+
+    def poison(self, key: int, stride: int = 1, reference: int = 0) -> None:
+        """Queue the complement of what every ``stride``-th word must become."""
+        if self.agent is None:
+            known = pattern.view(reference, self.nbytes) if reference else None
+            pattern.poison(pattern.view(self.pointer, self.nbytes), stride, key, known)
+        else:
+            self.agent.prepare("tb_poison", self._sampled(stride, reference, key), -(-self.words // stride))
+
+    def _sampled(self, stride: int, reference: int, key: int) -> tuple[np.generic, ...]:
+        return (np.uint64(self.pointer), np.uint64(self.words), np.uint64(stride), np.uint64(reference), np.uint32(key))
+
+
+def fill_slices(source: Region, plan: RotationPlan, nonce: int) -> None:
+    """Queue the pattern of every slice, all in one launch. ``source`` starts at slice 0."""
+    if source.agent is None:
+        for index in range(plan.slices):
+            start = source.pointer + index * plan.pitch
+            pattern.fill(pattern.view(start, plan.nbytes), pattern.key_of(index, nonce))
+        return
+    blocks = 4 * source.agent.device.compute_units
+    team = max(1, min(blocks, plan.nbytes // (16 * 256)))
+    args = (
+        np.uint64(source.pointer),
+        np.uint64(plan.nbytes),
+        np.uint64(plan.pitch),
+        np.uint64(plan.slices),
+        np.uint32(nonce),
+        np.uint32(team),
+    )
+    teams = min(plan.slices, max(1, blocks // team))
+    source.agent.prepare_grid("tb_fill", args, team * teams)
+
+
+class Destination:
+    """The memory a case writes: the bytes themselves and a guard zone on either side."""
+
+    def __init__(self, allocation: Allocation, byte_offset: int, nbytes: int, agent: DeviceContext | None) -> None:
+        start = allocation.pointer + GUARD_BYTES + byte_offset
+        self.owner = allocation.owner
+        self.data = Region(start, nbytes, agent)
+        self.guards = (
+            Region(allocation.pointer, GUARD_BYTES + byte_offset, agent),
+            Region(start + nbytes, GUARD_BYTES, agent),
+        )
+
+    @staticmethod
+    def allocation_bytes(nbytes: int, byte_offset: int) -> int:
+        """Return how much to allocate for a destination of ``nbytes``."""
+        return byte_offset + nbytes + 2 * GUARD_BYTES
+
+    def prepare_guards(self) -> None:
+        """Queue the guard pattern; whatever a copy writes beyond its bytes destroys it."""
+        for index, guard in enumerate(self.guards):
+            guard.poison(_guard_key(index) ^ 0xFFFFFFFF)
+
+    def broken_guard_words(self) -> int:
+        """Return how many guard words are no longer what they were."""
+        return sum(guard.check("guard", _guard_key(i)).wrong_words for i, guard in enumerate(self.guards))
+
+
+def _guard_key(index: int) -> int:
+    return pattern.key_of(index, _GUARD_NONCE)
+
+
+class Prover:
+    """Knows what one destination must hold after each sample, and says what it holds instead.
+
+    ``reference`` is the address of the user's own data beside the destination, 0 where the data is ours.
+    """
+
+    def __init__(self, runtime: Runtime, destination: Destination, plan: RotationPlan, reference: int = 0) -> None:
+        self._runtime = runtime
+        self._destination = destination
+        self._plan = plan
+        self._reference = reference
+
+    def poison(self, key: int, *, everywhere: bool = False) -> None:
+        """Queue the complement of what the coming copies must leave, everywhere or once per 4 KiB."""
+        self._destination.data.poison(key, 1 if everywhere else POISON_STRIDE_WORDS, self._reference)
+
+    def glance(self, what: str, key: int) -> bool:
+        """Look at the poisoned words only; True when all were overwritten with the right ones."""
+        return self._destination.data.check(what, key, POISON_STRIDE_WORDS, self._reference).passed
+
+    def check(self, what: str, key: int, slice_index: int, nonce: int) -> Check:
+        """Look at every word and both guards. What is wrong is named and looked at again through a DMA read-back."""
+        seen = self._destination.data.check(what, key, 1, self._reference)
+        broken = self._destination.broken_guard_words()
+        if seen.passed and not broken:
+            return seen
+        found = "" if seen.passed else self._name(seen, key, slice_index, nonce)
+        return dataclasses.replace(seen, guard_words=broken, found=found, reread_agrees=self._reread(seen, key))
+
+    def _name(self, seen: Check, key: int, slice_index: int, nonce: int) -> str:
+        """Say where the first wrong word came from, and how many of the wrong words came from there too."""
+        if self._reference:
+            return "not the caller's data"
+        region = self._destination.data
+        raw = self._runtime.read(region.pointer + 4 * seen.first, 4, max(self._destination.owner, 0))
+        found = int(np.frombuffer(raw, dtype=np.uint32)[0]) ^ pattern.hash_word(seen.first)
+        origin = self._origin(found, key, slice_index, nonce)
+        if origin is None:
+            return f"neither poison nor any slice; the first wrong word is 0x{int.from_bytes(raw, 'little'):08x}"
+        same = region.words - region.check("origin", found).wrong_words
+        return f"{origin} in {same} words"
+
+    def _origin(self, found: int, key: int, slice_index: int, nonce: int) -> str | None:
+        if found == key ^ 0xFFFFFFFF:
+            return "poison (nothing was written)"
+        for age, whose in ((0, ""), (1, " of the block before")):
+            slices = np.arange(self._plan.slices, dtype=np.int64) + (nonce - age) * pattern.GOLDEN
+            hits = np.flatnonzero(pattern.words_at(slices & 0xFFFFFFFF, 0) == np.uint32(found))
+            if hits.size:
+                return f"slice {int(hits[0])}{whose} instead of slice {slice_index}"
+        return None
+
+    def _reread(self, seen: Check, key: int) -> bool:
+        region = self._destination.data
+        raw = self._runtime.read(region.pointer, region.nbytes, max(self._destination.owner, 0))
+        reference = None
+        if self._reference:
+            known = self._runtime.read(self._reference, region.nbytes, max(self._destination.owner, 0))
+            reference = np.frombuffer(known, dtype=np.uint32)
+        again = pattern.check("reread", np.frombuffer(raw, dtype=np.uint32), 1, key, reference)
+        return (again.wrong_words, again.first, again.xor_mask) == (seen.wrong_words, seen.first, seen.xor_mask)
