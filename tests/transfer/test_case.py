@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_transferbench.node import LinkClass
+from pytest_transferbench.transfer import NOMINAL_GBPS, Case, Method, Transfer, copies_per_sample
+
+from ..refusals import refusal
+
+TRANSFER = Transfer.pull(1, 0, 64 * 2**20)
+METHOD = Method(
+    samples=25,
+    copies=6,
+    sub_iterations=1,
+    warmups=3,
+    rotate_bytes=2**28,
+    slices=4,
+    pitch=2**26,
+    byte_offset=0,
+    subexecutors=64,
+    block_threads=512,
+    unroll=8,
+    source_kind="G",
+    destination_kind="G",
+    gate="kernel",
+    link_class="NVLink",
+)
+
+
+@given(st.integers(1, 2**50), st.sampled_from(sorted(NOMINAL_GBPS)))
+def test_a_sample_holds_a_millisecond_of_copies_within_bounds(nbytes: int, link_class: str) -> None:
+    copies = copies_per_sample(nbytes, link_class)
+    assert 4 <= copies <= 250
+    milliseconds = copies * nbytes / (NOMINAL_GBPS[link_class] * 1e6)
+    assert milliseconds >= 1 or copies == 250
+    assert copies == 4 or (copies - 1) * nbytes < NOMINAL_GBPS[link_class] * 1e6
+
+
+@given(st.integers(1, 2**50), st.sampled_from(sorted(NOMINAL_GBPS)))
+def test_larger_transfers_never_take_more_copies(nbytes: int, link_class: str) -> None:
+    assert copies_per_sample(2 * nbytes, link_class) <= copies_per_sample(nbytes, link_class)
+    assert copies_per_sample(nbytes, link_class, virtual_clock=True) == 4
+
+
+def test_every_link_class_has_a_rate_to_size_samples_by() -> None:
+    assert set(NOMINAL_GBPS) == {str(link_class) for link_class in LinkClass}
+    assert [copies_per_sample(size * 2**20, LinkClass.NVLINK) for size in (1, 4, 64, 256)] == [250, 96, 6, 4]
+
+
+def test_copies_of_nothing_or_over_an_unknown_link_are_refused() -> None:
+    assert "bad size 0" in refusal(copies_per_sample, 0, "PCIe")
+    assert "unknown link class 'pigeon': use local, on-die, xGMI" in refusal(copies_per_sample, 4, "pigeon")
+
+
+def test_a_case_is_named_after_its_transfer_and_variant() -> None:
+    assert Case(TRANSFER).name == "pull-gfx-G1-G0-64M"
+    assert Case(TRANSFER, variant="rotate0").name == "pull-gfx-G1-G0-64M-rotate0"
+    assert len({Case(TRANSFER), Case(TRANSFER), Case(TRANSFER, samples=3)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"samples": 0}, "bad samples 0: use 1 or more"),
+        ({"sub_iterations": 0}, "bad sub_iterations 0: use 1 or more"),
+        ({"warmups": -1}, "bad warmups -1: use 0 or more"),
+        ({"byte_offset": -4}, "bad byte_offset -4"),
+        ({"byte_offset": 2}, "bad byte_offset 2: use a multiple of 4"),
+        ({"rotate_bytes": -1}, "bad rotate_bytes -1"),
+        ({"validate": "never"}, "bad validate 'never': use end, each or off"),
+        ({"floor_gbps": 0.0}, "bad floor_gbps 0.0"),
+        ({"floor_gbps": float("nan")}, "bad floor_gbps nan"),
+        ({"warm_cold_limit": float("inf")}, "bad warm_cold_limit inf"),
+        ({"variant": "a b"}, "bad variant 'a b'"),
+    ],
+)
+def test_a_case_that_cannot_be_measured_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:
+    assert said in refusal(Case, TRANSFER, **change)
+
+
+def test_the_digest_never_changes_by_itself() -> None:
+    assert METHOD.digest() == "b57068eef6ee"
+    program = (
+        f"from pytest_transferbench.transfer import Method; print(Method.from_json({METHOD.to_json()!r}).digest())"
+    )
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        child = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        assert child.stdout.strip() == METHOD.digest()
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Method)])
+def test_every_field_changes_the_digest_and_is_named(name: str) -> None:
+    old = getattr(METHOD, name)
+    new: Any = {"gate": "none"}.get(name, f"{old}x" if isinstance(old, str) else old + 1)
+    other = dataclasses.replace(METHOD, **{name: new})
+    assert other.digest() != METHOD.digest()
+    assert METHOD.differences(other) == (f"{name} {old} -> {new}",)
+    assert other.differences(METHOD) == (f"{name} {new} -> {old}",)
+
+
+def test_equal_methods_do_not_differ_however_their_values_are_typed() -> None:
+    enum_typed = dataclasses.replace(METHOD, link_class=LinkClass.NVLINK)
+    assert METHOD.differences(enum_typed) == ()
+    assert enum_typed.digest() == METHOD.digest()
+    assert not any(isinstance(value, enum.Enum) for value in enum_typed.to_json().values())
+    assert Method.from_json(enum_typed.to_json()) == METHOD

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from _pytest.mark.expression import Expression
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_transferbench.transfer import HOST, Executor, Memory, Transfer, parse_executor, parse_memory, parse_transfer
+
+from ..refusals import refusal
+from .strategies import indices, transfers, variants
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("text", "op"),
+    [
+        ("G0->G0->G0", "local"),
+        ("G0->G0->F0", "local"),
+        ("C0->C0->C1", "local"),
+        ("G0->G0->G1", "push"),
+        ("G0->D0->C0", "push"),
+        ("C0->C0->G1", "push"),
+        ("G1->G0->G0", "pull"),
+        ("C0->D0->G0", "pull"),
+        ("G1->C0->C0", "pull"),
+        ("G0->G2->G1", "relay"),
+        ("G0->C0->G1", "relay"),
+        ("C0->G0->C0", "relay"),
+        ("N->G0->G0", "local"),
+        ("G0->G0->N", "local"),
+        ("N->G1->G0", "push"),
+        ("G1->G0->N", "pull"),
+    ],
+)
+def test_op_follows_from_who_owns_the_ends(text: str, op: str) -> None:
+    assert parse_transfer(text, MIB).op == op
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("(G1->G0->G0 0 64M)", "pull-gfx-G1-G0-64M"),
+        ("(G1->G0->G0 8 64M)", "pull-gfx8-G1-G0-64M"),
+        ("(G0->D0->G1 0 4K)", "push-dma-G0-G1-4K"),
+        ("(C0->G0->G0 0 1000)", "pull-gfx-C0-G0-1000"),
+        ("(G0->G0->G0 0 4M)", "local-gfx-G0-G0-4M"),
+        ("(C0->C0->G1 4 1G)", "push-cpu4-C0-G1-1G"),
+        ("(G0->G2->G1 0 64M)", "relay-gfx-G0-G1-64M-at-G2"),
+        ("(G0->C0->G1 0 64M)", "relay-cpu-G0-G1-64M-at-C0"),
+        ("(N->G1->G0 0 64M)", "push-gfx-N-G0-64M-at-G1"),
+        ("(G1->G0->N 0 64M)", "pull-gfx-G1-N-64M-at-G0"),
+        ("(G0->G0->N 0 64M)", "local-gfx-G0-N-64M"),
+        ("(C0->C1->C1 0 64M)", "local-cpu-C0-C1-64M-at-C1"),
+        ("(C0->C0->C1 0 64M)", "local-cpu-C0-C1-64M"),
+        ("(U1->G0->F0 0 64M)", "pull-gfx-U1-F0-64M"),
+    ],
+)
+def test_names(text: str, name: str) -> None:
+    assert parse_transfer(text).case_name() == name
+    assert parse_transfer(text).case_name("r0") == f"{name}-r0"
+
+
+@given(transfers(), variants, transfers(), variants)
+def test_two_cases_share_a_name_only_when_they_are_equal(
+    one: Transfer, variant: str, other: Transfer, other_variant: str
+) -> None:
+    same = (one, variant) == (other, other_variant)
+    assert (one.case_name(variant) == other.case_name(other_variant)) == same
+
+
+def test_all_small_transfers_have_names_of_their_own() -> None:
+    memories = [Memory(kind, index) for kind in "CGU" for index in range(3)] + [Memory("N")]
+    executors = [Executor(kind, index) for kind in "CGD" for index in range(3)]
+    names = []
+    for source in memories:
+        for executor in executors:
+            for destination in memories:
+                try:
+                    names.append(Transfer((source,), executor, (destination,), MIB).case_name())
+                except ValueError:
+                    continue
+    assert len(names) > 600
+    assert len(set(names)) == len(names)
+
+
+@given(transfers(), variants)
+def test_pytest_selects_a_case_by_its_whole_name(transfer: Transfer, variant: str) -> None:
+    name = transfer.case_name(variant)
+
+    def is_name(word: str, /, **_: object) -> bool:
+        return word == name
+
+    assert Expression.compile(name).evaluate(is_name)
+    assert not Expression.compile(f"not {name}").evaluate(is_name)
+
+
+@pytest.mark.parametrize("variant", ["a b", "a+b", "a/b", "[x]", "ä", "at-G0", "a\nb"])
+def test_a_variant_that_would_spoil_the_name_is_refused(variant: str) -> None:
+    assert f"bad variant {variant!r}" in refusal(Transfer.pull(1, 0, MIB).case_name, variant)
+
+
+@given(indices, indices)
+def test_push_sits_with_the_source_and_pull_with_the_destination(source: int, destination: int) -> None:
+    for executor, letter in (("gfx", "G"), ("dma", "D"), ("G", "G"), ("d", "D")):
+        push = Transfer.push(source, f"G{destination}", MIB, executor, 3)
+        pull = Transfer.pull(Memory("G", source), destination, MIB, executor)
+        assert push.executor == Executor(letter, source)
+        assert pull.executor == Executor(letter, destination)
+        assert push.sources == pull.sources == (Memory("G", source),)
+        assert push.destinations == pull.destinations == (Memory("G", destination),)
+        assert (push.subexecutors, pull.subexecutors) == (3, 0)
+        assert {push.op, pull.op} == ({"local"} if source == destination else {"push", "pull"})
+
+
+def test_host_memory_is_pushed_and_pulled_by_whoever_can_sit_there() -> None:
+    assert Transfer.pull("C0", 1, MIB).notation() == "(C0->G1->G1 0 1M)"
+    assert Transfer.push(1, "C0", MIB, "dma").notation() == "(G1->D1->C0 0 1M)"
+    assert Transfer.push("C0", 1, MIB, "cpu").notation() == "(C0->C0->G1 0 1M)"
+    assert Transfer.pull(1, "C0", MIB, "cpu").notation() == "(G1->C0->C0 0 1M)"
+
+
+@pytest.mark.parametrize(
+    ("make", "ends", "executor", "said"),
+    [
+        (Transfer.push, ("C0", "G0"), "gfx", "push from C0 by gfx, which runs on GPUs: use pull or cpu"),
+        (Transfer.push, ("C0", "G0"), "dma", "push from C0 by dma, which runs on GPUs: use pull or cpu"),
+        (Transfer.pull, ("G0", "C0"), "gfx", "pull into C0 by gfx, which runs on GPUs: use push or cpu"),
+        (Transfer.push, ("C0", "C1"), "gfx", "push from C0 by gfx, which runs on GPUs: use cpu"),
+        (Transfer.push, ("G0", "G1"), "cpu", "push from G0 by cpu, which runs on the host: use gfx or dma"),
+        (Transfer.push, ("G0", "C0"), "cpu", "push from G0 by cpu, which runs on the host: use pull or gfx or dma"),
+        (Transfer.push, ("N", "G0"), "gfx", "push from N: null memory is nowhere"),
+        (Transfer.pull, ("G0", "N"), "gfx", "pull into N: null memory is nowhere"),
+        (Transfer.push, ("G0", "G1"), "warp", "unknown executor 'warp'"),
+        (Transfer.push, ("Q0", "G1"), "gfx", "bad memory 'Q0'"),
+        (Transfer.push, (-1, "G1"), "gfx", "bad memory index -1"),
+    ],
+)
+def test_an_executor_that_cannot_sit_there_is_refused_with_what_to_use(
+    make: Callable[..., Transfer], ends: tuple[str, str], executor: str, said: str
+) -> None:
+    assert said in refusal(make, *ends, MIB, executor)
+
+
+@pytest.mark.parametrize(
+    ("sources", "executor", "destinations", "nbytes", "subexecutors", "said"),
+    [
+        ("G0", "G0", "G1", 0, 0, "bad size 0 of G0->G0->G1"),
+        ("G0", "G0", "G1", -4, 0, "bad size -4"),
+        ("G0", "G0", "G1", 6, 0, "bad size 6"),
+        ("G0", "G0", "G1", 64e6, 0, "bad size 64000000.0"),
+        ("G0", "G0", "G1", 2**63, 0, "bad size"),
+        ("G0", "G0", "G1", 4, -1, "bad subexecutors -1"),
+        ("G0", "G0", "G1", 4, 10**6, "bad subexecutors 1000000"),
+        ("G0", "G0", "G1", 4, 1.5, "bad subexecutors 1.5"),
+        ("G0", "D2", "G1", 4, 0, "G0->D2->G1: dma has to own the source or the destination"),
+        ("C0", "D0", "C0", 4, 0, "C0->D0->C0: dma has to own"),
+        ("N", "D0", "G0", 4, 0, "N->D0->G0: dma needs memory at both ends; use cpu or gfx"),
+        ("G0", "D0", "N", 4, 0, "dma needs memory at both ends"),
+        ("N", "G0", "N", 4, 0, "N->G0->N moves nothing"),
+        ("G0 G1", "G0", "G1", 4, 0, "G0G1->G0->G1: gfx takes exactly one source, not 2"),
+        ("G0", "D0", "G1 G2", 4, 0, "dma takes exactly one destination, not 2"),
+        ("G0", "G0", "", 4, 0, "gfx takes exactly one destination, not 0"),
+        ("", "C0", "C0", 4, 0, "cpu takes exactly one source, not 0"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(
+    sources: str, executor: str, destinations: str, nbytes: int, subexecutors: int, said: str
+) -> None:
+    ends = [tuple(map(parse_memory, text.split())) for text in (sources, destinations)]
+    assert said in refusal(Transfer, ends[0], parse_executor(executor), ends[1], nbytes, subexecutors)
+
+
+@pytest.mark.parametrize("letter", ["C", "G", "D"])
+def test_who_owns_an_executor(letter: str) -> None:
+    assert Executor(letter, 5).owner == (HOST if letter == "C" else 5)
+    assert Executor(letter, 5).on == ("host" if letter == "C" else "device")
+    assert str(Executor(letter, 5)) == f"{letter}5"
+
+
+def test_who_owns_memory() -> None:
+    assert [Memory(letter, 2).owner for letter in "CGFU"] == [HOST, 2, 2, 2]
+    assert "ask Transfer.owner_of" in refusal(lambda: Memory("N").owner)
+    assert parse_transfer("N->G1->G0", 4).owner_of(Memory("N")) == 1
+    assert parse_transfer("C0->C1->N", 4).owner_of(Memory("N")) == HOST
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Memory("g", 0), "bad memory letter 'g'"),
+        (lambda: Memory("X", 0), "use one of C G F U N"),
+        (lambda: Memory("G", -1), "bad memory index -1"),
+        (lambda: Memory("G", 10000), "use 0 to 9999"),
+        (lambda: Memory("N", 1), "write N, not N1"),
+        (lambda: Executor("gfx", 0), "bad executor letter 'gfx': use one of C G D"),
+        (lambda: Executor("G", -1), "bad executor index -1"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(make: Callable[[], object], said: str) -> None:
+    assert said in refusal(make)
+
+
+@given(st.lists(transfers(), max_size=5))
+def test_transfers_are_values(some: list[Transfer]) -> None:
+    assert len({*some, *(parse_transfer(transfer.notation()) for transfer in some)}) == len(set(some))
