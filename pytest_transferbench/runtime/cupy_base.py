@@ -1,0 +1,347 @@
+"""What the ROCm and the CUDA adapter share: everything CuPy does alike on both.
+
+The current device is set by every call that needs one and left there: an enqueue under a closed gate costs as
+little as it can, and whoever holds the session puts the user's device back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from pytest_transferbench.node import HOST
+from pytest_transferbench.runtime.host import HostWork, available_bytes, host_words, require_host_index
+from pytest_transferbench.runtime.protocol import Allocation, Kernel, RuntimeFault, Stream
+from pytest_transferbench.transfer import Memory
+
+PEER_ALREADY_ENABLED = 704
+"""``cudaErrorPeerAccessAlreadyEnabled`` and ``hipErrorPeerAccessAlreadyEnabled``: one number on both."""
+
+COPY_KIND_DEFAULT = 4
+"""``cudaMemcpyDefault`` and ``hipMemcpyDefault``: the pointers tell where they are."""
+
+
+NOT_READY = 600
+"""``cudaErrorNotReady`` and ``hipErrorNotReady``."""
+
+
+@dataclass(frozen=True)
+class CupyStream(Stream):
+    """A stream that CuPy's launch takes as it is: it asks for nothing but ``ptr``."""
+
+    @property
+    def ptr(self) -> int:
+        return self.handle
+
+
+@dataclass(slots=True)
+class LoadedKernel:
+    """An entry point in a loaded module; ``function`` is CuPy's handle of it on ``device``."""
+
+    name: str
+    device: int
+    function: Any
+
+
+class CapturedGraph:
+    """A replay of what was captured; the executable graph is destroyed with this object."""
+
+    def __init__(self, cuda: Any, prefix: str, executable: int, stream: Stream) -> None:
+        self._cuda, self._prefix, self._executable, self._stream = cuda, prefix, executable, stream
+        weakref.finalize(self, _destroy_graph, cuda, executable)
+
+    def __call__(self) -> None:
+        try:
+            self._cuda.graphLaunch(self._executable, self._stream.handle)
+        except RuntimeError as error:
+            raise fault(f"{self._prefix}GraphLaunch", self._stream.device, error) from error
+
+
+def _destroy_graph(cuda: Any, executable: int) -> None:
+    with contextlib.suppress(RuntimeError):  # of a device that is lost nothing can be given back
+        cuda.graphExecDestroy(executable)
+
+
+def fault(call: str, device: int, error: Exception, detail: str = "") -> RuntimeFault:
+    """Turn CuPy's exception into ours: its text is ``<code name>: <words>`` for every runtime and driver error."""
+    text = str(error).strip()
+    code, _, message = text.partition(": ")
+    if not hasattr(error, "status"):
+        code, message = type(error).__name__, text
+    return RuntimeFault(call, device, code, f"{message} {detail}".strip())
+
+
+class CupyRuntime(ABC):
+    """Base of the two GPU adapters; ``prefix`` is how the vendor's calls begin (``cuda``, ``hip``)."""
+
+    name: str
+    prefix: str
+    emulated = False
+
+    def __init__(self, host: HostWork) -> None:
+        from cupy.cuda import runtime
+
+        self._cuda: Any = runtime
+        self._host = host
+        self._streams: dict[int, CupyStream] = {}
+        self._modules: dict[tuple[int, str, tuple[tuple[str, str], ...]], Any] = {}
+        self._kernels: dict[tuple[int, str, tuple[tuple[str, str], ...], str], LoadedKernel] = {}
+
+    def allocate(self, memory: Memory, nbytes: int) -> Allocation:
+        if memory.on == "host":
+            require_host_index(memory)
+            try:
+                pointer = self._allocate_pinned(nbytes)
+            except RuntimeError as error:
+                raise fault(f"{self.prefix}HostMalloc", HOST, error, f"({nbytes} bytes)") from error
+            return Allocation(pointer, nbytes, memory, HOST)
+        if memory.on != "device":
+            raise RuntimeFault("allocate", HOST, "unsupported", f"{memory} is no memory at all")
+        self._use(memory.index)
+        try:
+            pointer = self._allocate_device(memory, nbytes)
+        except RuntimeError as error:
+            detail = f"({nbytes} bytes; {self._free_or_unknown(memory.index)} bytes are free)"
+            raise fault(f"{self.prefix}Malloc", memory.index, error, detail) from error
+        return Allocation(pointer, nbytes, memory, memory.index)
+
+    def free(self, allocation: Allocation) -> None:
+        try:
+            if allocation.owner == HOST:
+                self._cuda.freeHost(allocation.pointer)
+            else:
+                self._use(allocation.owner)
+                self._cuda.free(allocation.pointer)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}Free", allocation.owner, error) from error
+
+    def enable_peer(self, device: int, peer: int) -> None:
+        self._use(device)
+        try:
+            self._cuda.deviceEnablePeerAccess(peer)
+        except RuntimeError as error:
+            if getattr(error, "status", None) != PEER_ALREADY_ENABLED:
+                raise fault(f"{self.prefix}DeviceEnablePeerAccess", device, error, f"(to GPU {peer})") from error
+
+    def open_stream(self, device: int) -> Stream:
+        self._use(device)
+        try:
+            handle = self._cuda.streamCreateWithFlags(self._cuda.streamNonBlocking)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}StreamCreateWithFlags", device, error) from error
+        stream = CupyStream(device, handle)
+        self._streams[handle] = stream
+        return stream
+
+    def close_stream(self, stream: Stream) -> None:
+        self._streams.pop(stream.handle, None)
+        try:
+            self._cuda.streamDestroy(stream.handle)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}StreamDestroy", stream.device, error) from error
+
+    def create_event(self, device: int) -> int:
+        self._use(device)
+        try:
+            return int(self._cuda.eventCreate())
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}EventCreate", device, error) from error
+
+    def destroy_event(self, event: int) -> None:
+        try:
+            self._cuda.eventDestroy(event)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}EventDestroy", HOST, error) from error
+
+    def record(self, event: int, stream: Stream) -> None:
+        try:
+            self._cuda.eventRecord(event, stream.handle)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}EventRecord", stream.device, error) from error
+
+    def wait_event(self, stream: Stream, event: int) -> None:
+        try:
+            self._cuda.streamWaitEvent(stream.handle, event)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}StreamWaitEvent", stream.device, error) from error
+
+    def finished(self, event: int) -> bool:
+        status = self._cuda.eventQuery(event)
+        if status == NOT_READY:
+            return False
+        try:
+            self._cuda.check_status(status)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}EventQuery", HOST, error) from error
+        return True
+
+    def elapsed_seconds(self, start: int, stop: int) -> float:
+        try:
+            return float(self._cuda.eventElapsedTime(start, stop)) * 1e-3
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}EventElapsedTime", HOST, error) from error
+
+    def synchronize(self, stream: Stream) -> None:
+        try:
+            self._cuda.streamSynchronize(stream.handle)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}StreamSynchronize", stream.device, error) from error
+
+    def synchronize_device(self, device: int) -> None:
+        self._use(device)
+        try:
+            self._cuda.deviceSynchronize()
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}DeviceSynchronize", device, error) from error
+
+    def compile(
+        self, device: int, source: str, kernels: Sequence[str], defines: Mapping[str, str | int]
+    ) -> dict[str, Kernel]:
+        settings = tuple(sorted((name, str(value)) for name, value in defines.items()))
+        self._use(device)
+        module = self._modules.get((device, source, settings))
+        if module is None:
+            options = ("-std=c++17", *(f"-D{name}={value}" for name, value in settings))
+            module = self._modules[device, source, settings] = self._load(device, source, options)
+        found: dict[str, Kernel] = {}
+        for name in kernels:
+            key = (device, source, settings, name)
+            if key not in self._kernels:
+                self._kernels[key] = LoadedKernel(name, device, self._function(module, name, device))
+            found[name] = self._kernels[key]
+        return found
+
+    def launch(self, kernel: Kernel, grid: int, block: int, args: Sequence[Any], stream: Stream) -> None:
+        loaded = cast(LoadedKernel, kernel)
+        try:
+            self._cuda.setDevice(loaded.device)
+            loaded.function((grid,), (block,), args, 0, stream)
+        except RuntimeError as error:
+            raise fault(f"launch of {loaded.name}", loaded.device, error) from error
+
+    @abstractmethod
+    def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None: ...
+
+    @abstractmethod
+    def stamp_hz(self, device: int) -> float: ...
+
+    @abstractmethod
+    def deadline_hz(self, device: int) -> float: ...
+
+    def capture(self, stream: Stream, queue: Callable[[], None]) -> Callable[[], None]:
+        self._use(stream.device)
+        try:
+            self._cuda.streamBeginCapture(stream.handle)
+            try:
+                queue()
+            except BaseException:
+                with contextlib.suppress(
+                    RuntimeError
+                ):  # the stream must leave capture; the first fault is the one told
+                    self._cuda.graphDestroy(self._cuda.streamEndCapture(stream.handle))
+                raise
+            graph = self._cuda.streamEndCapture(stream.handle)
+            try:
+                executable = self._cuda.graphInstantiate(graph)
+            finally:
+                self._cuda.graphDestroy(graph)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}Graph capture", stream.device, error) from error
+        return CapturedGraph(self._cuda, self.prefix, executable, stream)
+
+    def array(self, allocation: Allocation, offset: int, nbytes: int) -> Any:
+        if allocation.owner == HOST:
+            return host_words(allocation.pointer + offset, nbytes)
+        import cupy
+
+        self._use(allocation.owner)
+        memory = cupy.cuda.UnownedMemory(allocation.pointer, allocation.nbytes, allocation, allocation.owner)
+        return cupy.ndarray((nbytes // 4,), cupy.uint32, cupy.cuda.MemoryPointer(memory, offset))
+
+    def read(self, pointer: int, nbytes: int, device: int) -> bytes:
+        if device == HOST:
+            return ctypes.string_at(pointer, nbytes)
+        self._use(device)
+        data = np.empty(nbytes, dtype=np.uint8)
+        try:
+            self._cuda.memcpy(data.ctypes.data, pointer, nbytes, COPY_KIND_DEFAULT)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}Memcpy", device, error) from error
+        return data.tobytes()
+
+    def write(self, pointer: int, data: bytes, device: int) -> None:
+        if device == HOST:
+            ctypes.memmove(pointer, data, len(data))
+            return
+        self._use(device)
+        source = np.frombuffer(data, dtype=np.uint8)
+        try:
+            self._cuda.memcpy(pointer, source.ctypes.data, len(data), COPY_KIND_DEFAULT)
+            # A copy from pageable memory may return once it is staged; "blocking" here means that it arrived.
+            self._cuda.streamSynchronize(0)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}Memcpy", device, error) from error
+
+    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
+        self._host.copy(destination, source, nbytes, threads)
+
+    def host_clock(self) -> float:
+        return self._host.clock()
+
+    def free_bytes(self, device: int) -> int:
+        if device == HOST:
+            return available_bytes()
+        self._use(device)
+        try:
+            return int(self._cuda.memGetInfo()[0])
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}MemGetInfo", device, error) from error
+
+    def close(self) -> None:
+        """Destroy the streams still open and let go of the modules; a lost device must not keep us from ending."""
+        for stream in list(self._streams.values()):
+            try:
+                self.close_stream(stream)
+            except RuntimeFault:
+                continue
+        self._kernels.clear()
+        self._modules.clear()
+        self._host.close()
+
+    @abstractmethod
+    def _allocate_pinned(self, nbytes: int) -> int:
+        """Return host memory that every device can reach, coherent with it."""
+
+    @abstractmethod
+    def _allocate_device(self, memory: Memory, nbytes: int) -> int:
+        """Return memory of the current device, of the kind asked for."""
+
+    @abstractmethod
+    def _load(self, device: int, source: str, options: tuple[str, ...]) -> Any:
+        """Return a loaded ``cupy.RawModule`` of ``hipkernels/<source>``; the device is current."""
+
+    def _function(self, module: Any, name: str, device: int) -> Any:
+        """Return CuPy's bare function object: its call skips the per-device look-up that a RawKernel's makes."""
+        try:
+            return module.get_function(name).kernel
+        except RuntimeError as error:
+            raise fault(f"look-up of kernel {name}", device, error) from error
+
+    def _use(self, device: int) -> None:
+        try:
+            self._cuda.setDevice(device)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}SetDevice", device, error) from error
+
+    def _free_or_unknown(self, device: int) -> int | str:
+        try:
+            return self.free_bytes(device)
+        except RuntimeFault:
+            return "an unknown number of"

@@ -1,0 +1,111 @@
+"""AMD through CuPy, with hip-python for what CuPy has not: memory kinds, attributes, the compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hipkernels
+from pytest_transferbench.runtime import hip_api
+from pytest_transferbench.runtime.code_cache import cache_folder, code_object
+from pytest_transferbench.runtime.cupy_base import CupyRuntime, fault
+from pytest_transferbench.runtime.host import HostWork, RealHost
+from pytest_transferbench.runtime.protocol import RuntimeFault, Stream
+from pytest_transferbench.transfer import Memory
+
+COPY_KIND_NO_CU = 1024
+"""``hipMemcpyDeviceToDeviceNoCU``: the copy that no shader makes. CuPy passes the number through."""
+
+HOST_COHERENT = 0x40000000
+"""``hipHostMallocCoherent``."""
+
+EMULATED_DEADLINE_HZ = 100e6
+"""Rate of ``transferbench_emulator_real_ticks``."""
+
+
+class EmulatedHost:
+    """The host of an emulated node: its copies and its clock are the emulator's, and virtual."""
+
+    def __init__(self, activation: Any) -> None:
+        self._activation = activation
+
+    def copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
+        self._activation.host_copy(destination, source, nbytes, threads)
+
+    def clock(self) -> float:
+        return float(self._activation.host_clock())
+
+    def close(self) -> None:
+        """Nothing is kept: the emulated node lives as long as the process."""
+
+
+class RocmRuntime(CupyRuntime):
+    """The ROCm adapter, on real devices and on an emulated node alike."""
+
+    name = "rocm"
+    prefix = "hip"
+
+    def __init__(self, host: HostWork, hip: hip_api.HipApi, code_folder: Path, emulated: bool = False) -> None:
+        super().__init__(host)
+        self._hip = hip
+        self._code_folder = code_folder
+        self.emulated = emulated
+
+    def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
+        try:
+            self._cuda.memcpyAsync(destination, source, nbytes, COPY_KIND_NO_CU, stream.handle)
+        except RuntimeError as error:
+            raise fault("hipMemcpyAsync", stream.device, error, "(kind 1024, by the DMA engine)") from error
+
+    def stamp_hz(self, device: int) -> float:
+        """Return the wall clock's rate; HIP says kHz, and says 0 where the driver did not tell it."""
+        return (self._hip.attribute("WallClockRate", device) or 0) * 1000.0
+
+    def deadline_hz(self, device: int) -> float:
+        return EMULATED_DEADLINE_HZ if self.emulated else self.stamp_hz(device)
+
+    def _allocate_pinned(self, nbytes: int) -> int:
+        flags = self._cuda.hostAllocPortable | self._cuda.hostAllocMapped | HOST_COHERENT
+        return int(self._cuda.hostAlloc(nbytes, flags))
+
+    def _allocate_device(self, memory: Memory, nbytes: int) -> int:
+        if memory.kind == "G":
+            return int(self._cuda.malloc(nbytes))
+        flags = {"F": hip_api.MALLOC_FINE_GRAINED, "U": hip_api.MALLOC_UNCACHED}.get(memory.kind)
+        if flags is None:
+            raise RuntimeFault(
+                "allocate",
+                memory.index,
+                "unsupported",
+                f"{memory}: device memory is G, F (fine-grained) or U (uncached)",
+            )
+        return self._hip.malloc_with_flags(nbytes, flags)
+
+    def _load(self, device: int, source: str, options: tuple[str, ...]) -> Any:
+        """Compile with hiprtc for the device's own architecture and load the code object: no ``hipcc`` is needed."""
+        import cupy
+
+        try:
+            text = hipkernels.source(source)
+            target = self._hip.properties(device).gcn_arch_name
+            all_options = (*options, f"--offload-arch={target}")
+            path = code_object(
+                (text, *all_options, self._hip.compiler_version()),
+                lambda: self._hip.compile(text, f"{source}.hip", all_options),
+                self._code_folder,
+            )
+            module = cupy.RawModule(path=str(path))
+            module.compile()
+        except RuntimeError as error:
+            raise fault(f"compilation of {source}.hip", device, error) from error
+        return module
+
+
+def open_rocm(emulate: str | None) -> RocmRuntime:
+    """Open ROCm, or the emulated node called ``emulate``, in this process."""
+    if emulate is None:
+        return RocmRuntime(RealHost(), hip_api.load(), cache_folder())
+    from pytest_transferbench import emulator
+
+    activation = emulator.activate(emulate)
+    return RocmRuntime(EmulatedHost(activation), hip_api.load(), cache_folder(), emulated=True)
