@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_transferbench.node import Node
 from pytest_transferbench.runtime.probing import ProbeError, probe_node
 from pytest_transferbench.runtime.protocol import Allocation, Kernel, Runtime, RuntimeFault, Stream
+from pytest_transferbench.runtime.telemetry import Telemetry
 
 __all__ = [
     "Allocation",
@@ -13,6 +14,7 @@ __all__ = [
     "Runtime",
     "RuntimeFault",
     "Stream",
+    "Telemetry",
     "open_runtime",
     "probe_node",
 ]

@@ -7,7 +7,7 @@ inside the visible set, :data:`~pytest_transferbench.node.HOST` is the host. Eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -83,6 +83,10 @@ class Runtime(Protocol):
         """Make ``stream`` wait for ``event``, which may belong to another device."""
         ...
 
+    def finished(self, event: int) -> bool:
+        """Say whether everything before a recorded event is done, without waiting."""
+        ...
+
     def elapsed_seconds(self, start: int, stop: int) -> float:
         """Seconds between two recorded, finished events of one device."""
         ...
@@ -91,7 +95,9 @@ class Runtime(Protocol):
 
     def synchronize_device(self, device: int) -> None: ...
 
-    def compile(self, device: int, source: str, kernels: Sequence[str], defines: Mapping[str, str | int]) -> dict[str, Kernel]:
+    def compile(
+        self, device: int, source: str, kernels: Sequence[str], defines: Mapping[str, str | int]
+    ) -> dict[str, Kernel]:
         """Compile and load ``hipkernels/<source>`` for ``device``; the same request is compiled once a process."""
         ...
 
@@ -101,6 +107,14 @@ class Runtime(Protocol):
 
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
         """Queue a copy by the DMA engine of ``stream.device`` (on ROCm: kind 1024, DeviceToDeviceNoCU)."""
+        ...
+
+    def capture(self, stream: Stream, queue: Callable[[], None]) -> Callable[[], None]:
+        """Capture what ``queue`` queues on ``stream`` as a graph; the returned call replays it on that stream."""
+        ...
+
+    def array(self, allocation: Allocation, offset: int, nbytes: int) -> Any:
+        """Return part of an allocation as a 1-d ``uint32`` array: CuPy on a device, NumPy on the host; no copy."""
         ...
 
     def read(self, pointer: int, nbytes: int, device: int) -> bytes:

@@ -33,7 +33,7 @@ def read_node(
     nodes = match_nodes([(found.pci, uuid) for found, uuid in zip(properties, uuids, strict=True)], all_nodes)
     physical = physical_gpus([found.pci for found in properties], nodes)
     real_pci = None if emulated else pci_devices
-    smi = None if emulated else _open_amdsmi()
+    smi = None if emulated else open_amdsmi()
     devices = tuple(
         _device(hip, index, properties[index], uuids[index], nodes[index], physical[index], real_pci)
         for index in range(count)
@@ -250,7 +250,7 @@ def _local_link(device: Device) -> Link:
     return Link(device.index, device.index, LinkClass.LOCAL, device.memory_gbps / 2, source)
 
 
-def _open_amdsmi() -> Any | None:
+def open_amdsmi() -> Any | None:
     """Return an initialised ``amdsmi``, or None where the package or its library is not there."""
     try:
         import amdsmi
