@@ -163,6 +163,7 @@ class Measurement:
         """Return plain types only: what the journal stores and what crosses pytest-xdist."""
         data = dataclasses.asdict(self)
         data["transfer"] = self.transfer.notation()
+        data["link_class"] = str(self.link_class)  # xdist carries exact types alone, no StrEnum
         data["figures"] = {
             "gbps": float(self.gbps),
             "p10_gbps": float(self.p10_gbps),

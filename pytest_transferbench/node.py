@@ -119,7 +119,10 @@ class Node:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain types only, fit for ``json.dumps`` and for pytest-xdist's ``workerinput``."""
-        return dataclasses.asdict(self)
+        data = dataclasses.asdict(self)
+        for link in data["links"]:
+            link["link_class"] = str(link["link_class"])  # xdist carries exact types alone, no StrEnum
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Node:

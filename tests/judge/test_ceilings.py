@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from pytest_transferbench.judge import Ceiling, RunCeilings, ceiling_for
+from pytest_transferbench.measurement import Finding
+from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
+from pytest_transferbench.transfer import parse_transfer
+
+from .measurements import measured
+
+
+def device(index: int, memory_gbps: float | None = 4800.0) -> Device:
+    return Device(index, "GPU", "sm_90", f"0000:0{index}:00.0", 132, 141 * 2**30, memory_gbps=memory_gbps)
+
+
+NODE = Node(
+    "cuda",
+    devices=(device(0), device(1), device(2, None), device(3)),
+    links=(
+        Link(0, 1, LinkClass.NVLINK, 478.1, "NVML 18 x 26.562"),
+        Link(1, 0, LinkClass.NVLINK, 450.0, "NVML 17 x 26.562"),
+        Link(0, 2, LinkClass.PCIE, 64.0, "PCIe gen5 x16"),
+        Link(2, 1, LinkClass.NVLINK, None),
+        Link(1, 2, LinkClass.NVLINK, 0.0, "a source that answers 0"),
+        Link(HOST, 0, LinkClass.HOST, 63.0, "PCIe gen5 x16"),
+        Link(0, HOST, LinkClass.HOST, 62.0, "PCIe gen5 x16"),
+        Link(0, 0, LinkClass.LOCAL, 1.0, "must not be used"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("G0->G0->G1", Ceiling(478.1, "NVLink, NVML 18 x 26.562")),
+        ("G0->G1->G1", Ceiling(478.1, "NVLink, NVML 18 x 26.562")),
+        ("G1->D0->G0", Ceiling(450.0, "NVLink, NVML 17 x 26.562")),
+        ("C0->G0->G0", Ceiling(63.0, "host, PCIe gen5 x16")),
+        ("G0->D0->C0", Ceiling(62.0, "host, PCIe gen5 x16")),
+        ("G1->C0->G0", Ceiling(63.0, "host, PCIe gen5 x16")),
+        ("G1->G0->G2", Ceiling(64.0, "PCIe, PCIe gen5 x16")),
+        ("G2->G1->G0", Ceiling(450.0, "NVLink, NVML 17 x 26.562")),
+        ("G1->G0->N", Ceiling(450.0, "NVLink, NVML 17 x 26.562")),
+        ("N->G0->G1", Ceiling(478.1, "NVLink, NVML 18 x 26.562")),
+        ("G0->G0->G0", Ceiling(2400.0, "GPU 0's memory, 4800.0 GB/s for reads and writes together")),
+        ("G0->G0->U0", Ceiling(2400.0, "GPU 0's memory, 4800.0 GB/s for reads and writes together")),
+        ("G0->G0->N", Ceiling(4800.0, "GPU 0's memory, 4800.0 GB/s")),
+        ("N->G0->G0", Ceiling(4800.0, "GPU 0's memory, 4800.0 GB/s")),
+        ("G2->G2->G2", None),
+        ("G2->G1->G1", None),
+        ("G1->G1->G2", None),
+        ("G3->G0->G0", None),
+        ("C0->C0->C0", None),
+        ("G9->G9->G9", None),
+    ],
+)
+def test_the_slowest_known_part_of_the_way_is_the_ceiling(text: str, expected: Ceiling | None) -> None:
+    assert ceiling_for(parse_transfer(text, 4096), NODE) == expected
+
+
+SIZES = ("4M", "64M", "256M")
+TRANSFERS = [parse_transfer(f"({route} 0 {size})") for route in ("G1->G0->G0", "G0->G0->G1") for size in SIZES]
+LARGEST = measured("(G1->G0->G0 0 256M)", gbps={"steady": 300.0, "cold": 290.0})
+
+
+def test_a_pair_without_a_rate_is_judged_by_its_largest_size() -> None:
+    run = RunCeilings(TRANSFERS)
+    run.record(LARGEST)
+    small = parse_transfer("(G1->G0->G0 8 4M)")
+    assert run.ceiling_for(small) == Ceiling(
+        pytest.approx(345.0),  # type: ignore[arg-type] # approx compares like a float
+        "1.15 x this pair's 256M median of 300.0 GB/s",
+    )
+    assert run.why_not(small) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(G0->G0->G1 0 4M)", "this pair's 256M gave no rotated median"),
+        ("(G1->D0->G0 0 4M)", "this run has no other size of this pair"),
+        ("(U1->G0->G0 0 4M)", "this run has no other size of this pair"),
+        ("(G1->G0->G0 0 256M)", "this is its pair's largest size"),
+        ("(G1->G0->G0 0 512M)", "this is its pair's largest size"),
+    ],
+)
+def test_why_there_is_no_ceiling_is_recorded(text: str, said: str) -> None:
+    run = RunCeilings(TRANSFERS)
+    run.record(LARGEST)
+    transfer = parse_transfer(text)
+    assert run.ceiling_for(transfer) is None
+    why = run.why_not(transfer)
+    assert why is not None
+    assert said in why
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        measured("(G1->G0->G0 0 64M)", gbps={"steady": 300.0}),
+        measured("(G1->G0->G0 0 256M)", gbps={"steady": 300.0}, method={"rotate_bytes": 0, "slices": 1}),
+        measured("(G1->G0->G0 0 256M)", gbps={"cold": 300.0}),
+        dataclasses.replace(LARGEST, verdicts=(Finding("CORRUPT", "x", fails=True),)),
+        measured("(G1->G0->G0 0 256M)", gbps={"steady": math.inf}),
+    ],
+    ids=["smaller", "unrotated", "no steady", "failed", "no time"],
+)
+def test_only_a_sound_rotated_median_of_the_largest_size_counts(unfit: object) -> None:
+    run = RunCeilings(TRANSFERS)
+    run.record(unfit)  # type: ignore[arg-type] # a Measurement; pytest gives parameters no type
+    assert run.ceiling_for(parse_transfer("(G1->G0->G0 0 4M)")) is None
+
+
+def test_a_passing_verdict_does_not_keep_a_median_out() -> None:
+    run = RunCeilings(TRANSFERS)
+    run.record(dataclasses.replace(LARGEST, verdicts=(Finding("NEW", "no baseline"),)))
+    assert run.ceiling_for(parse_transfer("(G1->G0->G0 0 64M)")) is not None
