@@ -21,8 +21,6 @@ OPS = ("push", "pull", "local", "relay")
 """The kinds of Transfer that can be asked for."""
 DEFAULT_OPS = ("push", "pull", "local")
 DEFAULT_EXECUTORS = tuple(row.word for row in sorted(EXECUTORS, key=lambda row: row.on))
-DEFAULT_MODEL = "mi300x-8"
-"""The node model of ``--transfer-runtime=emulator`` when none is named."""
 RUNTIMES = ("auto", "rocm", "cuda", "emulator")
 MAX_COUNT = 1_000_000
 """The most samples, sub-iterations, warm-ups or SubExecutors one may ask for."""
@@ -141,7 +139,7 @@ def _choice(text: str, name: str, allowed: Collection[str]) -> Mapping[str, Any]
 
 def _emulate(text: str) -> Mapping[str, Any]:
     if not text.strip():
-        raise ValueError(f"no node model given: name one, such as {DEFAULT_MODEL}, or a .toml file")
+        raise ValueError("no node model given: name one, such as mi300x-8, or a .toml file")
     return {"emulate": text}
 
 
@@ -338,9 +336,7 @@ def resolve(
             f"{sources['emulate']}={settings.emulate} needs the emulator, but "
             f"{sources['runtime']}={settings.runtime} was asked for too: give one of the two"
         )
-    if settings.emulate or settings.runtime == "emulator":
-        settings = dataclasses.replace(settings, runtime="emulator", emulate=settings.emulate or DEFAULT_MODEL)
-    return settings
+    return dataclasses.replace(settings, runtime="emulator") if settings.emulate else settings
 
 
 def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:

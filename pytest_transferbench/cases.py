@@ -1,0 +1,329 @@
+"""Settings and a node become cases: what one test function runs on this machine, with ids, order and skips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_transferbench.node import Node
+from pytest_transferbench.options import DEFAULT_EXECUTORS, DEFAULT_OPS, Settings, mark_text, with_mark
+from pytest_transferbench.transfer import (
+    Case,
+    Executor,
+    Memory,
+    Transfer,
+    executor_kind,
+    format_size,
+    parse_memory,
+    parse_size,
+    parse_transfer,
+)
+
+REAL_SIZES = (4 << 20, 64 << 20, 256 << 20)
+EMULATED_SIZES = (1 << 20, 4 << 20, 16 << 20)
+HOST_SIZES = (1 << 20, 16 << 20, 64 << 20)
+CASE_LIMIT = 5000
+"""Above this many cases of one function, one pair for each link class of each device is enough to start with."""
+
+Unsupported = Callable[[Transfer, Node, int], str | None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one test function asks for: settings with its marks applied, and what only a mark can say.
+
+    ``pairs`` is ``gpu``, ``host``, ``all`` or a comma-separated list such as ``G0-G1,C0-G0``. With ``transfers``
+    given, those alone are run, and pairs, ops and executors do not matter.
+    """
+
+    settings: Settings
+    pairs: str = "gpu"
+    floor_gbps: float | None = None
+    transfers: tuple[Transfer | str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One item to be: its id, its case, and why it is skipped, if it is. Without a case there is always a reason."""
+
+    name: str
+    case: Case | None
+    skip: str | None = None
+
+    def as_param(self) -> Any:
+        """Return what ``parametrize`` takes: the Transfer, with its id and marks."""
+        marks: list[Any] = []
+        if self.case is not None:
+            marks.append(transfer_mark(self.case))
+        if self.skip is not None:
+            marks.append(pytest.mark.skip(reason=self.skip))
+        return pytest.param(self.case.transfer if self.case else None, id=self.name, marks=marks)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cases of one function, in the order they run, and a line about those that were left out."""
+
+    items: tuple[Planned, ...]
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class _Route:
+    """A Transfer without its size: all that ids, links and skips depend on."""
+
+    op: str
+    source: Memory
+    executor: Executor
+    destination: Memory
+
+    def sized(self, nbytes: int, subexecutors: int) -> Transfer:
+        return Transfer((self.source,), self.executor, (self.destination,), nbytes, subexecutors)
+
+
+@dataclass
+class _Skips:
+    """Why Transfers are skipped on a node; asked once a route, not once a size."""
+
+    node: Node
+    gpus: tuple[int, ...]
+    sub_iterations: int
+    unsupported: Unsupported
+    known: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
+
+    def reason(self, transfer: Transfer) -> str | None:
+        route = (transfer.sources, transfer.executor, transfer.destinations, transfer.subexecutors)
+        if route not in self.known:
+            reason = missing(transfer, self.node, self.gpus)
+            self.known[route] = reason or self.unsupported(transfer, self.node, self.sub_iterations)
+        return self.known[route]
+
+
+def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Request:
+    """Return what a function asks for through its ``transferbench`` marks, the nearest given first.
+
+    Raises ``ValueError`` in one line for an unknown keyword, a value its option would refuse, and anything given as
+    a Transfer that is none.
+    """
+    keywords: dict[str, object] = {}
+    transfers: tuple[Transfer | str, ...] = ()
+    for mark in marks:
+        keywords = {**mark.kwargs, **keywords}
+        transfers = transfers or mark.args
+    for transfer in transfers:
+        if not isinstance(transfer, Transfer | str):
+            raise ValueError(
+                f"@pytest.mark.transferbench({transfer!r}): give Transfers or their notation, such as 'G1->G0->G0'"
+            )
+    settings = with_mark(settings, keywords)
+    return Request(settings, mark_text(keywords.get("pairs", "gpu")), _floor(keywords.get("floor_gbps")), transfers)
+
+
+def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported: Unsupported) -> Plan:
+    """Return the cases of ``request`` on ``node``, restricted to the selected ``gpus``.
+
+    The sizes of one route follow each other, the largest first: that one can stand in for a link rate nobody knows.
+    ``unsupported`` tells why the engine cannot run a Transfer with so many sub-iterations, or None. Where nothing is
+    left, one skipped item for each op and executor says why. Raises ``ValueError`` in one line for pairs and
+    notations that make no Transfer.
+    """
+    settings = request.settings
+    sizes = tuple(sorted(settings.sizes or default_sizes(node), reverse=True))
+    skips = _Skips(node, gpus, settings.sub_iterations, unsupported)
+    if request.transfers:
+        transfers = [t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)]
+        return Plan(tuple(_planned(transfers, request, skips)))
+    routes = list(dict.fromkeys(_routes(request, gpus)))
+    note = None
+    if len(routes) * len(sizes) > CASE_LIMIT and not settings.all_pairs:
+        asked = len(routes) * len(sizes)
+        routes = _one_pair_per_link_class(routes, node)
+        note = (
+            f"{asked} cases are more than {CASE_LIMIT}: one pair for each link class of each device is run, "
+            f"{len(routes) * len(sizes)} cases; --transfer-all-pairs runs them all"
+        )
+    counts = {"gfx": settings.subexecutors}
+    transfers = [route.sized(size, counts.get(route.executor.word, 0)) for route in routes for size in sizes]
+    items = [*_planned(transfers, request, skips)]
+    items += _nothing_to_run(request, node, gpus, {(route.op, route.executor.word) for route in routes})
+    return Plan(tuple(items), note)
+
+
+def default_sizes(node: Node) -> tuple[int, ...]:
+    """Return the sizes in bytes that are run where none were asked for."""
+    if node.emulated:
+        return EMULATED_SIZES
+    return REAL_SIZES if node.devices else HOST_SIZES
+
+
+def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:
+    """Return the GPUs to use, in ascending order; raises ``ValueError`` in one line for one that is not there."""
+    there = tuple(device.index for device in node.devices)
+    why = f": {node.why_no_gpu}" if node.why_no_gpu else ""
+    spelling = settings.sources.get("gpus", "--gpus")
+    if settings.all_gpus and not there:
+        raise ValueError(f"{spelling}=all: this node has no GPU{why}")
+    asked = settings.gpus if settings.gpus is not None else there
+    missing_gpus = [index for index in asked if index not in there]
+    if missing_gpus:
+        given, absent = ",".join(map(str, asked)), ", ".join(map(str, missing_gpus))
+        raise ValueError(f"{spelling}={given}: no GPU {absent}; this node has {node.describe_indices()}{why}")
+    return tuple(sorted(asked))
+
+
+def missing(transfer: Transfer, node: Node, gpus: tuple[int, ...]) -> str | None:
+    """Return why ``transfer`` names a GPU that is not there or not selected, or None."""
+    owners = [transfer.owner_of(memory) for memory in (*transfer.sources, *transfer.destinations)]
+    there = {device.index for device in node.devices}
+    for index in sorted({index for index in (*owners, transfer.executor.owner) if index >= 0}):
+        if index not in there:
+            return f"no GPU {index}: " + (_no_gpu(node) if not there else f"this node has {node.describe_indices()}")
+        if index not in gpus:
+            return f"GPU {index} is not selected: --gpus names {', '.join(map(str, gpus))}"
+    return None
+
+
+def transfer_mark(case: Case) -> pytest.MarkDecorator:
+    """Return the mark an item carries for ``-m "transfer(op='pull', size='64M')"``; its argument is the case."""
+    transfer = case.transfer
+    return pytest.mark.transfer.with_args(
+        case,
+        op=transfer.op,
+        exe=transfer.executor.word,
+        src="+".join(map(str, transfer.sources)),
+        dst="+".join(map(str, transfer.destinations)),
+        size=format_size(transfer.nbytes),
+    )
+
+
+def case_of(transfer: Transfer, settings: Settings, floor_gbps: float | None = None) -> Case:
+    """Return ``transfer`` as a case measured with ``settings``."""
+    return Case(
+        transfer,
+        samples=settings.samples,
+        sub_iterations=settings.sub_iterations,
+        warmups=settings.warmups,
+        rotate_bytes=settings.rotate_bytes,
+        byte_offset=settings.byte_offset,
+        validate=settings.validate,
+        floor_gbps=floor_gbps,
+        warm_cold_limit=settings.warm_cold if settings.given("warm_cold") else None,
+    )
+
+
+def link_class_of(transfer: Transfer, node: Node) -> str:
+    """Return the class of the link between the ends of ``transfer``, ``local`` or ``host`` where there is none."""
+    source, destination = transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
+    return _link_class(node, source, destination)
+
+
+def _planned(transfers: Iterable[Transfer], request: Request, skips: _Skips) -> Iterator[Planned]:
+    for transfer in dict.fromkeys(transfers):
+        case = case_of(transfer, request.settings, request.floor_gbps)
+        yield Planned(case.name, case, skips.reason(transfer))
+
+
+def _routes(request: Request, gpus: tuple[int, ...]) -> Iterator[_Route]:
+    settings = request.settings
+    pairs = _pairs(request.pairs, gpus)
+    for op in settings.ops or DEFAULT_OPS:
+        for word in settings.executors or DEFAULT_EXECUTORS:
+            for source, destination in pairs:
+                for executor in _executors(op, word, source, destination, gpus):
+                    yield _Route(op, source, executor, destination)
+
+
+def _pairs(text: str, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
+    host, devices = Memory("C", 0), [Memory("G", index) for index in gpus]
+    gpu_pairs = [(source, destination) for source in devices for destination in devices]
+    host_pairs = [(host, host), *((host, d) for d in devices), *((d, host) for d in devices)]
+    named = {"gpu": gpu_pairs, "host": host_pairs, "all": gpu_pairs + host_pairs}
+    if text in named:
+        return named[text]
+    pairs = []
+    for token in (part.strip() for part in text.split(",")):
+        source, dash, destination = token.partition("-")
+        if not dash:
+            raise ValueError(f"bad pair {token!r}: use gpu, host, all, or SOURCE-DESTINATION such as G0-G1,C0-G0")
+        pairs.append((parse_memory(source), parse_memory(destination)))
+    return pairs
+
+
+def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tuple[int, ...]) -> Iterator[Executor]:
+    """The places where an executor makes ``op`` of a pair: beside one end, or for a relay beside neither."""
+    kind = executor_kind(word)
+    same_place = source.on == destination.on and source.index == destination.index
+    if op == "relay":
+        if kind.relays and source.on == destination.on == "device" and not same_place:
+            places = gpus if kind.on == "device" else (0,)
+            ends = {source.index, destination.index} if kind.on == "device" else set()
+            yield from (Executor(kind.letter, place) for place in places if place not in ends)
+    elif same_place == (op == "local"):
+        home = destination if op == "pull" else source
+        if home.on == kind.on:
+            yield Executor(kind.letter, home.index)
+
+
+def _given_transfers(given: Transfer | str, sizes: Sequence[int], subexecutors: int) -> Iterator[Transfer]:
+    """A Transfer as it is; a notation once, or once a size where it names none."""
+    if isinstance(given, Transfer):
+        yield given
+        return
+    tokens = given.strip().strip("()").replace("->", " ").split()
+    names_size = len(tokens) == 5 and parse_size(tokens[4]) != 0
+    for size in sizes[:1] if names_size else sizes:
+        yield parse_transfer(given, size, subexecutors)
+
+
+def _one_pair_per_link_class(routes: Sequence[_Route], node: Node) -> list[_Route]:
+    devices = max(1, len(node.devices))
+    chosen: dict[tuple[str, str, int, str], _Route] = {}
+    # Nearest index upwards first, so that the pairs kept spread over the node instead of all ending at GPU 0.
+    for route in sorted(routes, key=lambda route: (route.destination.index - route.source.index) % devices):
+        source, destination = route.source, route.destination
+        link_class = _link_class(node, source.owner, destination.owner)
+        chosen.setdefault((route.op, route.executor.word, route.executor.owner, link_class), route)
+    kept = set(chosen.values())
+    return [route for route in routes if route in kept]
+
+
+def _link_class(node: Node, source: int, destination: int) -> str:
+    try:
+        return str(node.link(source, destination).link_class)
+    except KeyError:
+        return "local" if source == destination >= 0 else "host" if min(source, destination) < 0 else "PCIe"
+
+
+def _nothing_to_run(
+    request: Request, node: Node, gpus: tuple[int, ...], made: set[tuple[str, str]]
+) -> Iterator[Planned]:
+    """One skipped item for every op and GPU executor that made no case, so that ``-k pull`` still says why."""
+    settings = request.settings
+    for op in settings.ops or DEFAULT_OPS:
+        for word in settings.executors or DEFAULT_EXECUTORS:
+            if (op, word) in made or executor_kind(word).on == "host":
+                continue
+            if op == "relay" and not executor_kind(word).relays:
+                continue
+            if not node.devices:
+                yield Planned(f"{op}-{word}-no-gpu", None, _no_gpu(node))
+            elif len(gpus) < 2 or op == "relay":
+                needs = 3 if op == "relay" else 2
+                yield Planned(
+                    f"{op}-{word}-too-few-gpus", None, f"{op} needs {needs} GPUs; selected: {', '.join(map(str, gpus))}"
+                )
+
+
+def _no_gpu(node: Node) -> str:
+    return node.why_no_gpu or "this node has no GPU"
+
+
+def _floor(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"@pytest.mark.transferbench(floor_gbps={value!r}): use a positive number of GB/s")
+    return float(value)

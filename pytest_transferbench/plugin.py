@@ -1,0 +1,400 @@
+"""The pytest hooks and fixtures of pytest-transferbench, and nothing else.
+
+Importing this module imports pytest and the standard library: it is loaded in every project of an environment.
+What a run finds out about the machine is found when it is first needed, see :mod:`pytest_transferbench.session`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_transferbench import cases, options
+from pytest_transferbench.isolation import deadlines, xdist
+from pytest_transferbench.journal import Journal
+from pytest_transferbench.report import asserts, header, junit, transport
+from pytest_transferbench.report.terminal import Results, live_status
+from pytest_transferbench.session.item import ItemBench
+from pytest_transferbench.session.run import Run
+from pytest_transferbench.transfer import Case
+
+if TYPE_CHECKING:
+    from pytest_transferbench.engine import Lease
+    from pytest_transferbench.node import Node
+
+SUITES = Path(__file__).with_name("suites")
+
+_RUN = pytest.StashKey[Run]()
+_REPORTS = pytest.StashKey["ReportHooks"]()
+_WATCHDOG = pytest.StashKey[deadlines.Watchdog]()
+_XDIST = pytest.StashKey[xdist.XdistHooks]()
+_TAKEN = pytest.StashKey[tuple[str, ...]]()
+_HEADER_SHOWN = pytest.StashKey[bool]()
+_ITEM_BENCH = pytest.StashKey[ItemBench]()
+
+# The suites' asserts read as well as a project's own, also where python_files does not name them.
+pytest.register_assert_rewrite("pytest_transferbench.suites")
+
+
+# Options
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the ``--transfer-*`` options, and the short forms at once where a conftest has brought us in."""
+    options.add_options(parser)
+    if any(name.endswith("conftest.py") for name, _ in pluginmanager.list_name_plugin()):
+        # Loaded by a conftest: the hook below has begun without us.
+        config: pytest.Config = pluginmanager.get_plugin("pytestconfig")  # type: ignore[assignment]  # always there
+        config.stash[_TAKEN] = options.add_short_forms(parser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> Generator[None, None, None]:
+    """Add the short forms when everybody else has registered: who else wants ``--gpus`` keeps it."""
+    yield
+    if _TAKEN not in early_config.stash:
+        early_config.stash[_TAKEN] = options.add_short_forms(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marks; where an option or ini value of ours is set, resolve everything or refuse in one line."""
+    config.addinivalue_line(
+        "markers",
+        "transferbench(*transfers, ops, sizes, executors, pairs, floor_gbps, ...): "
+        "the transfers a test function measures, one item each",
+    )
+    config.addinivalue_line(
+        "markers", "transfer(op, exe, src, dst, size): set on each transfer item, for -m \"transfer(op='pull')\""
+    )
+    if _only_informs(config):
+        return
+    run = config.stash[_RUN] = Run(config)
+    if options.asked(config) and not xdist.is_worker(config):
+        if run.refusal and options.asked_on_command_line(config):
+            raise pytest.UsageError(f"{' '.join(options.asked_on_command_line(config))}: {run.refusal}")
+        if not run.ready():
+            raise pytest.UsageError(run.error)
+        xdist.allow_restarts(config)
+    if xdist.is_controller(config):
+        config.stash[_XDIST] = xdist.XdistHooks(run.for_workers())
+        config.pluginmanager.register(config.stash[_XDIST], "transferbench-xdist")
+    if not xdist.is_worker(config):
+        config.stash[_REPORTS] = ReportHooks(config)
+        config.pluginmanager.register(config.stash[_REPORTS], "transferbench-reports")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close the engine, the journal and the watchdog's file."""
+    if _WATCHDOG in config.stash:
+        config.stash[_WATCHDOG].close()
+    if _REPORTS in config.stash:
+        config.stash[_REPORTS].close()
+    if _RUN in config.stash:
+        config.stash[_RUN].close()
+
+
+# Collection
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
+    """Collect our own suites whatever the project's ``python_files`` says."""
+    collected = yield
+    if file_path.parent == SUITES and file_path.match("test_*.py") and not collected:
+        collected = [pytest.Module.from_parent(parent, path=file_path)]
+    return collected
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Turn the argument ``transfer`` of our test functions into cases."""
+    if not _is_ours(metafunc.definition, metafunc.fixturenames):
+        return
+    if metafunc.definition.get_closest_marker("transfer"):
+        pytest.fail(
+            f"{metafunc.function.__name__}: the mark transfer is set on items by pytest-transferbench itself; "
+            "say what to measure with @pytest.mark.transferbench(...)",
+            pytrace=False,
+        )
+    run = metafunc.config.stash[_RUN]
+    if "transfer" not in metafunc.fixturenames or _parametrizes_itself(metafunc):
+        if _OUR_FIXTURES.isdisjoint(metafunc.fixturenames) and any(
+            mark.name == "transferbench" for mark in metafunc.definition.own_markers
+        ):
+            pytest.fail(f"{metafunc.function.__name__}: it has the mark transferbench, but no argument transfer", False)
+        return
+    if run.blocked():
+        metafunc.parametrize("transfer", [pytest.param(None, id="not-resolved")])
+        return
+    try:
+        request = cases.request_from_marks(run.settings, metafunc.definition.iter_markers("transferbench"))
+        plan = run.plan(request)
+    except ValueError as error:
+        pytest.fail(f"{metafunc.function.__name__}: {error}", pytrace=False)
+    metafunc.parametrize("transfer", [item.as_param() for item in plan.items])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Count the transfer items; in a single process, refuse here what could not be resolved."""
+    run = config.stash.get(_RUN, None)
+    ours = [item for item in items if _is_ours(item)]
+    if run is None or not ours:
+        return
+    run.items = len(ours)
+    if run.blocked() and not xdist.is_worker(config):
+        raise pytest.UsageError(run.blocked())
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep a way to the real standard error, for the traceback of an item that hangs."""
+    run = session.config.stash.get(_RUN, None)
+    if run is not None and run.items:
+        session.config.stash[_WATCHDOG] = deadlines.Watchdog()
+
+
+# Running
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the process with a traceback when a transfer item never ends."""
+    watchdog = item.config.stash.get(_WATCHDOG, None)
+    if watchdog is None or not _is_ours(item):
+        return (yield)
+    run = item.config.stash[_RUN]
+    if run.blocked() is None:
+        watchdog.arm(deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened))
+    try:
+        return (yield)
+    finally:
+        watchdog.cancel()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a transfer item in one line where nothing can be measured."""
+    run = item.config.stash.get(_RUN, None)
+    if run is not None and _is_ours(item) and run.blocked():
+        pytest.fail(str(run.blocked()), pytrace=False)
+
+
+def pytest_enter_pdb(config: pytest.Config) -> None:
+    """Somebody looks: the item may now take as long as it likes."""
+    if _WATCHDOG in config.stash:
+        config.stash[_WATCHDOG].cancel()
+
+
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """As :func:`pytest_enter_pdb`: ``--pdb`` opens here."""
+    pytest_enter_pdb(node.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put what was measured on the report: it crosses pytest-xdist there."""
+    if not _is_ours(item) or call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
+        return (yield)
+    bench = item.stash.get(_ITEM_BENCH, None)
+    data = transport.carry(bench.measurements if bench else ())
+    record = transport.first_judged(data)
+    if record is not None:
+        item.user_properties += junit.properties(record)
+    report = yield
+    setattr(report, transport.ATTRIBUTE, data)
+    return report
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Write bandwidths with their unit in failed comparisons."""
+    return asserts.explain(op, left, right)
+
+
+# Reporting
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Describe the machine where it is known by now: an option or ini value of ours was set."""
+    return _header(config)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Say how much there is to do and about how long it takes; the machine first, if that was not said yet."""
+    run = config.stash.get(_RUN, None)
+    if run is None or not run.items or run.blocked():
+        return []
+    selected = [item for item in items if _is_ours(item)]
+    to_run = [case for item in selected if not item.get_closest_marker("skip") and (case := _case_of(item))]
+    count = f"transferbench: {len(selected)} of {run.items} transfer cases selected, {len(to_run)} to run"
+    return [*_header(config), f"{count}, about {_duration(run.estimate(to_run))}", *run.notes]
+
+
+def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    """Show the bandwidth beside each item with ``-v``."""
+    return live_status(report)
+
+
+class ReportHooks:
+    """The hooks of the process that reports: the only one, or xdist's controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._results = Results()
+        self._journal: Journal | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write a finished item into the journal at once: what was measured survives whatever comes after it."""
+        if not transport.ends_transfer_item(report):
+            return
+        self._results.add(report)
+        if self._journal is None:
+            self._journal = _open_journal(self._config)
+        if self._journal is not None:
+            for record in transport.records(report):
+                self._journal.record(
+                    nodeid=report.nodeid, outcome=report.outcome, key=record["key"], measurement=record
+                )
+            if not transport.records(report):
+                self._journal.record(nodeid=report.nodeid, outcome=report.outcome)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
+        if self._results:
+            terminalreporter.section(self._results.title())
+            for line in self._results.lines(self._config.get_verbosity()):
+                terminalreporter.write_line(line)
+            if self._journal is not None:
+                terminalreporter.write_line(f"journal: {self._journal.path}")
+        elif _collected(self._config) == 0 and (asked := options.asked_on_command_line(self._config)):
+            terminalreporter.write_line(
+                f"transferbench: {' '.join(asked)} given, but no transfer test was collected; those that come with the "
+                "plugin: pytest --pyargs pytest_transferbench.suites.test_p2p"
+            )
+
+    def close(self) -> None:
+        """Close the journal, if there is one."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the controller how many transfer items there were; it collects none itself."""
+    config = session.config
+    if xdist.is_worker(config) and _RUN in config.stash:
+        config.workeroutput[xdist.INPUT] = config.stash[_RUN].items  # type: ignore[attr-defined]  # set by xdist
+
+
+# Fixtures
+
+
+@pytest.fixture(scope="session")
+def transfer_node(pytestconfig: pytest.Config) -> Node:
+    """The machine the run is on: its GPUs and the links between them."""
+    return _ready(pytestconfig).node
+
+
+@pytest.fixture
+def transferbench(request: pytest.FixtureRequest) -> ItemBench:
+    """Measure and judge a transfer: ``m = transferbench(transfer)``. One judged call an item."""
+    run = _ready(request.config)
+    asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
+    suite = request.module.__name__.rpartition(".")[2]
+    bench = ItemBench(run, suite, _case_of(request.node), asks)
+    if bench.case is None and "transfer" in getattr(request.node, "callspec", _NoParams).params:
+        bench.adopt(request.node.callspec.params["transfer"])
+    request.node.stash[_ITEM_BENCH] = bench
+    return bench
+
+
+@pytest.fixture
+def transfer_buffers(transferbench: ItemBench) -> Iterator[Lease]:
+    """The buffers of this item's ``transfer``: ``.slices``, the filled sources, ``.peer``, the destination, ``.plan``.
+
+    They are given back at the end of the item; ``transferbench(transfer)`` measures in these very buffers.
+    """
+    with transferbench.lease() as lease:
+        yield lease
+
+
+# What the hooks share
+
+
+_OUR_FIXTURES = frozenset({"transferbench", "transfer_buffers"})
+
+
+class _NoParams:
+    params: dict[str, object] = {}  # noqa: RUF012 - stands for the callspec of an item without parameters
+
+
+def _only_informs(config: pytest.Config) -> bool:
+    """Whether this run only prints what pytest knows; such a run never fails for what we were asked."""
+    names = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test")
+    return any(getattr(config.option, name, False) for name in names)
+
+
+def _is_ours(node: pytest.Item | pytest.Function, fixturenames: list[str] | None = None) -> bool:
+    """Whether a test function measures transfers: it uses one of our fixtures or bears our mark."""
+    names = getattr(node, "fixturenames", ()) if fixturenames is None else fixturenames
+    return not _OUR_FIXTURES.isdisjoint(names) or node.get_closest_marker("transferbench") is not None
+
+
+def _parametrizes_itself(metafunc: pytest.Metafunc) -> bool:
+    """Whether the function gives ``transfer`` its values through ``parametrize``."""
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        if "transfer" in (map(str.strip, names.split(",")) if isinstance(names, str) else names):
+            return True
+    return False
+
+
+def _case_of(item: pytest.Item) -> Case | None:
+    """The case an item was made for; None for an item that names its Transfers only when it runs."""
+    mark = item.get_closest_marker("transfer")
+    return mark.args[0] if mark else None
+
+
+def _ready(config: pytest.Config) -> Run:
+    run = config.stash[_RUN]
+    if not run.ready():
+        pytest.fail(str(run.error), pytrace=False)
+    return run
+
+
+def _header(config: pytest.Config) -> list[str]:
+    """The header, once a run, as soon as the machine is known."""
+    run = config.stash.get(_RUN, None)
+    if run is None or not run.resolved or config.stash.get(_HEADER_SHOWN, False):
+        return []
+    config.stash[_HEADER_SHOWN] = True
+    taken: tuple[str, ...] = config.stash.get(_TAKEN, ())
+    return header.header_lines(run.settings, run.node, run.gpus, os.environ, taken)
+
+
+def _collected(config: pytest.Config) -> int:
+    workers = config.stash.get(_XDIST, None)
+    return workers.collected if workers is not None else config.stash[_RUN].items
+
+
+def _open_journal(config: pytest.Config) -> Journal | None:
+    """Open the journal named in the settings, else one in pytest's cache; None where there is no cache either."""
+    run = config.stash[_RUN]
+    path = run.settings.journal if run.resolved else None
+    cache = getattr(config, "cache", None)
+    if path is None and cache is not None:
+        path = cache.mkdir("transferbench") / time.strftime(f"%Y%m%dT%H%M%S-{os.getpid()}.jsonl")
+    if path is None:
+        return None
+    versions = {"pytest": pytest.__version__, "python": platform.python_version()}
+    return Journal(path, versions=versions, node=run.node if run.resolved else None)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,25 @@
+"""What JUnit XML carries of a measurement: one property a figure."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_transferbench.report.transport import Record
+
+_FIGURES = ("gbps", "p10_gbps", "cold_gbps", "warm_gbps", "warm_cold")
+
+
+def properties(record: Record) -> list[tuple[str, object]]:
+    """Return names and values for ``user_properties``: figures are plain floats, those not measured are left out."""
+    found: list[tuple[str, object]] = [
+        ("transfer_key", record["key"]),
+        ("transfer_verdict", record.verdict),
+        ("transfer_bytes", record["nbytes"]),
+        ("transfer_wrong_words", sum(check["wrong_words"] + check["guard_words"] for check in record["checks"])),
+    ]
+    if record["emulated"]:
+        found.append(("transfer_emulated", record["emulated"]))
+    if record.has_bandwidth:
+        figures = {name: record.figure(name) for name in _FIGURES}
+        found += [(f"transfer_{name}", value) for name, value in figures.items() if math.isfinite(value)]
+    return found

@@ -1,0 +1,170 @@
+"""What the terminal shows of measurements: a figure beside each item, the matrix and the verdicts at the end."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pytest_transferbench.report.matrix import matrix_lines
+from pytest_transferbench.report.transport import Record, first_judged, records
+from pytest_transferbench.transfer import format_size, parse_transfer
+
+
+def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    """Return pytest's status of an item's call with its bandwidth in the verbose word; None for other reports."""
+    record = first_judged(records(report))
+    if record is None or report.when != "call" or report.outcome not in ("passed", "failed"):
+        return None
+    failed = report.outcome == "failed"
+    words = ["FAILED" if failed else "PASSED"]
+    if failed and record["verdicts"] and record["verdicts"][0]["fails"]:
+        words.append(record.verdict)
+    if record.has_bandwidth:
+        words.append(f"{float(record.gbps):8.1f} GB/s")
+    return report.outcome, "F" if failed else ".", (" ".join(words), {"red" if failed else "green": True})
+
+
+class Results:
+    """The measurements of a run, in the order reported; a repeated item counts with its last report."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, list[Record]] = {}
+
+    def add(self, report: Any) -> None:
+        """Take the measurements of a report, if it has any."""
+        found = records(report)
+        if found:
+            self._records[report.nodeid] = found
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def title(self) -> str:
+        """Return the section's title; what was not measured on a real machine says so."""
+        emulated = sorted({str(record["emulated"]) for record in self._all() if record["emulated"]})
+        return "transfer bandwidth" + (f", EMULATED {', '.join(emulated)}" if emulated else "")
+
+    def lines(self, verbosity: int) -> list[str]:
+        """Return the summary: matrices, the items' details with ``-v``, and whatever needs a reader's eye."""
+        measured = [record for record in self._all() if record["judged"]]
+        lines: list[str] = []
+        if verbosity >= 0:
+            for group in _groups(measured):
+                lines += [*_matrix(group), ""]
+        if verbosity > 0:
+            lines += [_detail(record) for record in measured] + [""]
+        lines += [f"not judged: {_detail(record)}" for record in self._all() if not record["judged"]]
+        lines += _rejected(self._all()) + _warnings(self._all())
+        if measured:
+            counts = Counter(record.verdict for record in measured)
+            lines.append("verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+        return lines
+
+    def _all(self) -> Iterator[Record]:
+        for found in self._records.values():
+            yield from found
+
+
+def rotation_text(record: Record) -> str:
+    """Return how the source rotated: ``rotation K=64 x 4M (pitch 4194304) = 256M``, or that it did not."""
+    method = record["method"]
+    if not method:
+        return "rotation unknown"
+    if not method["rotate_bytes"]:
+        return "rotation off"
+    span = format_size(method["slices"] * method["pitch"])
+    return f"rotation K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
+
+
+def blocks_text(record: Record) -> str:
+    """Return who shared the work: blocks and threads of a kernel, threads of a CPU; nothing for a copy engine."""
+    method = record["method"]
+    if not method or (not method["block_threads"] and method["gate"] != "host"):
+        return ""
+    if not method["block_threads"]:
+        return f"{method['subexecutors']} threads"
+    return f"{method['subexecutors']} blocks x {method['block_threads']} threads"
+
+
+def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
+    """Records that share a matrix: one op, executor and size of one suite."""
+    groups: dict[tuple[object, ...], list[Record]] = defaultdict(list)
+    for record in measured:
+        transfer = parse_transfer(record["transfer"])
+        suite = record["key"].partition("/")[0]
+        groups[suite, transfer.op, transfer.executor.word, transfer.subexecutors, transfer.nbytes].append(record)
+    yield from groups.values()
+
+
+def _matrix(group: list[Record]) -> list[str]:
+    first = parse_transfer(group[0]["transfer"])
+    executor = f"{first.executor.word}{first.subexecutors or ''}"
+    caption = [_same(rotation_text(record) for record in group), _same(blocks_text(record) for record in group)]
+    caption.append(_ratios(group))
+    cells: dict[tuple[str, str], str] = {}
+    for record in group:
+        transfer = parse_transfer(record["transfer"])
+        ends = ("+".join(map(str, transfer.sources)), "+".join(map(str, transfer.destinations)))
+        cells[ends] = f"{float(record.gbps):.1f}" if record.has_bandwidth else record.verdict
+    return [
+        f"{first.op} {executor} {format_size(first.nbytes)}, GB/s (steady median; rows SRC, columns DST)",
+        "; ".join(text for text in caption if text),
+        *matrix_lines(cells),
+    ]
+
+
+def _same(texts: Iterable[str]) -> str:
+    """One text where all agree, else each with its count."""
+    counts = Counter(texts)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{text} ({count} items)" for text, count in counts.items() if text)
+
+
+def _ratios(group: list[Record]) -> str:
+    ratios = [r.figure("warm_cold") for r in group if r.has_bandwidth and math.isfinite(r.figure("warm_cold"))]
+    if not ratios:
+        return ""
+    low, high = f"{min(ratios):.3f}", f"{max(ratios):.3f}"
+    return f"warm/cold {low}" if low == high else f"warm/cold {low} to {high}"
+
+
+def _detail(record: Record) -> str:
+    if not record.has_bandwidth:
+        return f"{record.name}: {record.verdict}; {rotation_text(record)}"
+    figures = ", ".join(
+        f"{label} {record.figure(name):.1f}"
+        for label, name in (("p10", "p10_gbps"), ("cold", "cold_gbps"), ("warm", "warm_gbps"))
+        if math.isfinite(record.figure(name))
+    )
+    parts = [f"{record.name}: {record.gbps} ({figures}; warm/cold {record.figure('warm_cold'):.3f})"]
+    parts.append(rotation_text(record))
+    parts.append(blocks_text(record))
+    if record["method"]:
+        parts.append(f"{record['method']['copies']} copies x {record['method']['samples']} samples")
+    parts.append(record.verdict)
+    return "; ".join(part for part in parts if part)
+
+
+def _rejected(found: Iterable[Record]) -> list[str]:
+    lines = []
+    for record in found:
+        reasons = Counter(reason for arm in record["arms"] for reason in arm["rejected"])
+        if reasons:
+            said = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
+            lines.append(f"samples taken again: {record.name}: {sum(reasons.values())}: {said}")
+    return lines
+
+
+def _warnings(found: Iterable[Record]) -> list[str]:
+    """Each warning once, with the items it is about."""
+    about: dict[str, list[str]] = defaultdict(list)
+    for record in found:
+        for warning in record["warnings"]:
+            about[warning].append(record.name)
+    return [
+        f"warning: {warning} ({names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
+        for warning, names in about.items()
+    ]

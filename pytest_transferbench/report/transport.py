@@ -1,0 +1,64 @@
+"""The way of a measurement from where it was made to where it is reported: a report attribute of plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_transferbench.journal import to_plain
+from pytest_transferbench.measurement import GBps, Measurement
+
+ATTRIBUTE = "transferbench"
+"""The report attribute. JUnit leaves it alone, and pytest-xdist carries it when it holds exact plain types."""
+
+_NO_BANDWIDTH = ("DEVICE_ERROR", "TIMEOUT", "CORRUPT", "INVALID")
+
+
+class Record(dict[str, Any]):
+    """One measurement as :meth:`Measurement.to_json` gives it, with what reports ask of it."""
+
+    @property
+    def name(self) -> str:
+        """The case's id, without the suite."""
+        return str(self["key"]).partition("/")[2]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict's word; the most important one where there are several."""
+        return str(self["verdicts"][0]["verdict"]) if self["verdicts"] else "NEW"
+
+    @property
+    def has_bandwidth(self) -> bool:
+        """Whether the figures mean anything: data that did not arrive has no bandwidth."""
+        return self.verdict not in _NO_BANDWIDTH
+
+    def figure(self, name: str) -> float:
+        """Return ``gbps``, ``p10_gbps``, ``cold_gbps``, ``warm_gbps`` or ``warm_cold``; NaN if not measured."""
+        value = self["figures"][name]
+        return math.nan if value is None else float(value)
+
+    @property
+    def gbps(self) -> GBps:
+        """The steady median."""
+        return GBps(self.figure("gbps"))
+
+
+def carry(measurements: Iterable[Measurement]) -> list[Any]:
+    """Return ``measurements`` as the plain data that goes on a report, in the order made."""
+    return [to_plain(measurement.to_json()) for measurement in measurements]
+
+
+def records(report: Any) -> list[Record]:
+    """Return the measurements on a report, in the order made; none for other people's reports."""
+    return [Record(data) for data in getattr(report, ATTRIBUTE, ())]
+
+
+def ends_transfer_item(report: Any) -> bool:
+    """Tell whether a report says how one of our items ended: by its call, or by a setup that did not pass."""
+    return hasattr(report, ATTRIBUTE)
+
+
+def first_judged(data: Iterable[Mapping[str, Any]]) -> Record | None:
+    """Return the one judged measurement of an item, if it has one."""
+    return next((Record(entry) for entry in data if entry["judged"]), None)

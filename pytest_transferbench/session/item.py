@@ -1,0 +1,159 @@
+"""One item's measuring: what the fixtures ``transferbench`` and ``transfer_buffers`` are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_transferbench.cases import Request, case_of, link_class_of, missing
+from pytest_transferbench.measurement import Fault, Measurement
+from pytest_transferbench.session import run as session_run
+from pytest_transferbench.session.run import Run
+from pytest_transferbench.transfer import Case, Transfer, parse_transfer
+
+if TYPE_CHECKING:
+    from pytest_transferbench.engine import Lease
+    from pytest_transferbench.judge import Limits
+
+
+@dataclass(frozen=True)
+class ItemLimits:
+    """The limits that applied to an item's last measurement.
+
+    ``warm_cold`` is the warm over cold ratio above which it is CONTAMINATED, infinite where the ratio is only shown.
+    """
+
+    warm_cold: float = math.inf
+
+
+class ItemBench:
+    """What the ``transferbench`` fixture is: call it with a Transfer to measure and judge it.
+
+    ``measurements`` are those made so far, the judged one included; ``case`` is what this item was made for.
+    """
+
+    def __init__(self, run: Run, suite: str, case: Case | None, request: Request) -> None:
+        self._run = run
+        self._suite = suite
+        self.case = case
+        self._request = request
+        self._lease: tuple[Case, Lease] | None = None
+        self._judged = False
+        self.measurements: list[Measurement] = []
+        self.limits = ItemLimits()
+
+    def __call__(
+        self,
+        transfer: Transfer | str,
+        data: Any = None,
+        judge: bool = True,
+        floor_gbps: float | None = None,
+    ) -> Measurement:
+        """Measure ``transfer``, check its data and judge the figures.
+
+        ``transfer`` is a Transfer or its notation. ``data`` is an array of the user's own to be moved in the place of
+        the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With ``judge=False`` nothing is raised for
+        the figures: they are in ``.verdicts``, and stay out of matrix and baseline. Raises a subclass of
+        ``AssertionError`` for the first failing verdict; fails in one line for a second judged call in an item.
+        """
+        __tracebackhide__ = True
+        if judge and self._judged:
+            pytest.fail("this item was judged already: one judged transferbench(...) call an item", pytrace=False)
+        case = self._case_of(transfer, floor_gbps)
+        self._judged = self._judged or judge
+        measurement = self._judge(case, dataclasses.replace(self._measure(case, data), judged=judge))
+        self.measurements.append(measurement)
+        failing = next((finding for finding in measurement.verdicts if finding.fails), None)
+        if judge and failing is not None:
+            from pytest_transferbench.judge import exception_for
+
+            raise exception_for(failing, measurement)
+        return measurement
+
+    def adopt(self, transfer: object) -> None:
+        """Take a Transfer that the test's own ``parametrize`` gave as this item's; anything else is left alone."""
+        if isinstance(transfer, Transfer | str):
+            self.case = self._case_of(transfer, None)
+
+    @contextmanager
+    def lease(self) -> Iterator[Lease]:
+        """Lease the buffers of this item's own case; calls with the same Transfer are then measured in them."""
+        if self.case is None:
+            pytest.fail("transfer_buffers needs the argument transfer, parametrized by transferbench", pytrace=False)
+        with self._run.bench().lease(self.case) as lease:
+            self._lease = (self.case, lease)
+            try:
+                yield lease
+            finally:
+                self._lease = None
+
+    def _case_of(self, transfer: Transfer | str, floor_gbps: float | None) -> Case:
+        settings = self._request.settings
+        if isinstance(transfer, str):
+            nbytes = self.case.transfer.nbytes if self.case else None
+            transfer = parse_transfer(transfer, nbytes, settings.subexecutors)
+        if self.case is not None and transfer == self.case.transfer:
+            case = self.case
+        else:
+            reason = missing(transfer, self._run.node, self._run.gpus)
+            reason = reason or session_run.unsupported(transfer, self._run.node, settings.sub_iterations)
+            if reason is not None:
+                pytest.skip(reason)
+            case = case_of(transfer, settings, self._request.floor_gbps)
+        return case if floor_gbps is None else dataclasses.replace(case, floor_gbps=floor_gbps)
+
+    def _measure(self, case: Case, data: Any) -> Measurement:
+        from pytest_transferbench.runtime import RuntimeFault
+
+        key = f"{self._suite}/{case.name}"
+        bench = self._run.bench()
+        if self._lease is not None and self._lease[0].transfer == case.transfer:
+            return bench.measure(self._lease[1], key=key, data=data)
+        try:
+            with bench.lease(case) as lease:
+                return bench.measure(lease, key=key, data=data)
+        except RuntimeFault as fault:
+            return self._not_leased(case, key, str(fault))
+
+    def _not_leased(self, case: Case, key: str, detail: str) -> Measurement:
+        """What there is to say about a case whose buffers could not be had."""
+        transfer = case.transfer
+        return Measurement(
+            key=key,
+            transfer=transfer,
+            op=transfer.op,
+            link_class=link_class_of(transfer, self._run.node),
+            nbytes=transfer.nbytes,
+            method={},
+            digest="",
+            faults=(Fault("DEVICE_ERROR", detail),),
+            emulated=self._run.node.emulated,
+        )
+
+    def _judge(self, case: Case, measurement: Measurement) -> Measurement:
+        """Return ``measurement`` with its verdicts, and with the ceiling it was held against."""
+        from pytest_transferbench.judge import judge, limits_for
+
+        limits = _limits(case)
+        ceiling, source = self._run.ceiling(case.transfer)
+        findings = judge(measurement, ceiling=ceiling, limits=limits, floor_gbps=case.floor_gbps)
+        self.limits = ItemLimits(limits_for(measurement, limits))
+        known = {"ceiling_gbps": ceiling.gbps if ceiling else None, "ceiling": source}
+        measurement = dataclasses.replace(measurement, verdicts=findings, context={**measurement.context, **known})
+        if not any(finding.fails for finding in findings):
+            self._run.ceilings.record(measurement)
+        return measurement
+
+
+def _limits(case: Case) -> Limits:
+    from pytest_transferbench.judge import Limits
+
+    if case.warm_cold_limit is None:
+        return Limits()
+    return Limits(warm_cold=case.warm_cold_limit, warm_cold_unrotated=case.warm_cold_limit)
