@@ -67,14 +67,14 @@ class Lease:
         self.waker = self._make_executor(self._scratch_operands(), "scratch ", 1)
         self.evictor = Evictor(bench.arena, {end: self._agent_of(end) for end in dict.fromkeys(self.ends)})
         self.method = self._method(copies)
-        self._filled_nonce = 0
+        self.nonce = 0
 
     @property
     def slices(self) -> list[Any]:
         """The K filled source arrays: CuPy on a GPU, NumPy on the host; 1-d, 32-bit words."""
         assert self._source is not None
         assert self.source_region is not None
-        if not self._filled_nonce:
+        if not self.nonce:
             self.fill(self.bench.next_nonce())
             if self.source_region.agent is not None:
                 self.source_region.agent.synchronize()
@@ -93,7 +93,7 @@ class Lease:
         """Queue the pattern of ``nonce`` into every slice."""
         if self.source_region is not None:
             fill_slices(self.source_region, self.plan, nonce)
-            self._filled_nonce = nonce
+            self.nonce = nonce
 
     def words_of(self, data: Any) -> Words:
         """Return the caller's own data as 32-bit words; raises ValueError when it is not as long as the transfer."""
@@ -120,7 +120,7 @@ class Lease:
             nbytes = copy.slices * self.plan.pitch
             runtime.dma_copy(target, self.source_region.pointer, nbytes, agent.stream)
             agent.synchronize()
-        self._filled_nonce = 0
+        self.nonce = 0
         if self.destination is None:
             return 0
         reference = self.bench.arena.take("reference", self.case.transfer.destinations[0], self.plan.nbytes)

@@ -7,6 +7,10 @@ where it came from. Used to name what a failed check found, and to fill and chec
 from __future__ import annotations
 
 import ctypes
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +18,14 @@ import numpy.typing as npt
 from pytest_transferbench.measurement import Check
 
 Words = npt.NDArray[np.uint32]
+Index = npt.NDArray[np.int64]
 
 GOLDEN = 0x9E3779B1
 _MASK = 0xFFFFFFFF
-_CHUNK_WORDS = 1 << 20
+_CHUNK_WORDS = 1 << 18
+"""Small enough for a core's cache, with the temporaries of hashing it."""
+_MAX_THREADS = 16
+_T = TypeVar("_T")
 
 
 def hash_word(index: int) -> int:
@@ -35,7 +43,7 @@ def key_of(slice_index: int, nonce: int) -> int:
     return hash_word((slice_index + nonce * GOLDEN) & _MASK)
 
 
-def words_at(index: npt.NDArray[np.int64], key: int) -> Words:
+def words_at(index: Index, key: int) -> Words:
     """Return the words at the given indices in the pattern of ``key``."""
     low = index.astype(np.uint32)
     x = low ^ ((index >> 32).astype(np.uint32) * np.uint32(GOLDEN))
@@ -54,38 +62,55 @@ def view(pointer: int, nbytes: int) -> Words:
 
 def fill(words: Words, key: int) -> None:
     """Write the pattern of ``key`` over host memory."""
-    for index in sampled(words.size, 1):
+
+    def write(index: Index) -> None:
         words[index[0] : index[-1] + 1] = words_at(index, key)
+
+    _each(write, sampled(words.size, 1))
 
 
 def poison(words: Words, stride: int, key: int, reference: Words | None = None) -> None:
     """Complement what every ``stride``-th word and the last one must become."""
-    for index in sampled(words.size, stride):
+
+    def write(index: Index) -> None:
         words[index] = ~_expected(index, key, reference)
+
+    _each(write, sampled(words.size, stride))
 
 
 def check(what: str, words: Words, stride: int, key: int, reference: Words | None = None) -> Check:
     """Compare host memory with the pattern of ``key``, or with ``reference``, as ``tb_check`` does on a device."""
-    wrong, first, last, mask = 0, -1, -1, 0
-    for index in sampled(words.size, stride):
+
+    def compare(index: Index) -> tuple[int, int, int, int]:
         differs = words[index] ^ _expected(index, key, reference)
         where = np.flatnonzero(differs)
-        if where.size:
-            wrong += int(where.size)
-            first = int(index[where[0]]) if first < 0 else first
-            last = int(index[where[-1]])
-            mask |= int(np.bitwise_or.reduce(differs))
-    return Check(what, words.size, wrong, first, last, mask)
+        if not where.size:
+            return 0, -1, -1, 0
+        return where.size, int(index[where[0]]), int(index[where[-1]]), int(np.bitwise_or.reduce(differs))
+
+    seen = [part for part in _each(compare, sampled(words.size, stride)) if part[0]]
+    if not seen:
+        return Check(what, words.size)
+    mask = int(np.bitwise_or.reduce([part[3] for part in seen]))
+    return Check(what, words.size, sum(part[0] for part in seen), seen[0][1], seen[-1][2], mask)
 
 
-def sampled(count: int, stride: int) -> list[npt.NDArray[np.int64]]:
+def _each(work: Callable[[Index], _T], chunks: Iterable[Index]) -> list[_T]:
+    """Do ``work`` on all chunks, on all cores: NumPy lets go of the interpreter while it computes."""
+    threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, chunks))
+
+
+def sampled(count: int, stride: int) -> list[Index]:
     """Return, in chunks, the indices of every ``stride``-th word of ``count`` and of the last one."""
     chunk = _CHUNK_WORDS * stride
-    chunks = [np.arange(start, min(start + chunk, count), stride) for start in range(0, count, chunk)]
+    starts = range(0, count, chunk)
+    chunks = [np.arange(start, min(start + chunk, count), stride, dtype=np.int64) for start in starts]
     if (count - 1) % stride:
         chunks.append(np.array([count - 1]))
     return chunks
 
 
-def _expected(index: npt.NDArray[np.int64], key: int, reference: Words | None) -> Words:
+def _expected(index: Index, key: int, reference: Words | None) -> Words:
     return words_at(index, key) if reference is None else reference[index]

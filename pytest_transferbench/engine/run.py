@@ -82,6 +82,11 @@ class _Run:
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
         self.facts: dict[str, Any] = {}
+        singles = min(SINGLE_COPY_SAMPLES, self.case.samples)
+        self._arms = (("cold", singles, 1), ("warm", singles, 1), ("steady", self.case.samples, lease.method.copies))
+        self._rejected = 0
+        # Of the samples then taken, these are no more than the share the judge allows.
+        self._rejected_at_most = sum(samples for _, samples, _ in self._arms) * REJECTED_SHARE / (1 - REJECTED_SHARE)
         self._nonce = 0
         self._iteration = 0
         self._last_stop = 0
@@ -91,16 +96,11 @@ class _Run:
 
     def take_arms(self) -> None:
         """Take the arms in turn; one whose data is wrong, or whose samples cannot be believed, is the last."""
-        singles = min(SINGLE_COPY_SAMPLES, self.case.samples)
         if self.device is not None:
             facts = self.bench.clock_facts(self.device.index)
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
             self.facts["skew_seconds"] = facts.skew_seconds
-        for name, samples, copies in (
-            ("cold", singles, 1),
-            ("warm", singles, 1),
-            ("steady", self.case.samples, self.lease.method.copies),
-        ):
+        for name, samples, copies in self._arms:
             try:
                 with _no_collection():
                     believed = self._take_arm(name, samples, copies)
@@ -135,12 +135,13 @@ class _Run:
         self._prepare(copies)
         taken: list[Clocks] = []
         rejected: list[str] = []
-        while len(taken) < samples and len(rejected) <= REJECTED_SHARE * samples:
+        while len(taken) < samples and self._rejected <= self._rejected_at_most:
             clocks, objection = self._sample(name, copies)
             if objection is None:
                 taken.append(clocks)
             else:
                 rejected.append(f"sample {len(taken) + len(rejected)}: {objection}")
+                self._rejected += 1
         passes = copies * self.case.sub_iterations
         self.arms.append(
             Arm(
@@ -154,12 +155,7 @@ class _Run:
             )
         )
         self._check_everything(name)
-        if len(rejected) > REJECTED_SHARE * samples:
-            self.faults.append(
-                Fault("INVALID", f"{len(rejected)} of {len(taken) + len(rejected)} {name} samples: {rejected[0]}")
-            )
-            return False
-        return True
+        return self._rejected <= self._rejected_at_most
 
     def _prepare(self, copies: int) -> None:
         """Fill under a fresh nonce, poison every word of the destination, and warm up."""

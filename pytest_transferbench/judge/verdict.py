@@ -81,7 +81,7 @@ for _failure in (TransferFailure, *FAILING.values()):
 
 NEW = Finding("NEW", "no baseline")
 MAX_REJECTED_PERCENT = 10
-"""An arm that lost more of its samples than this is INVALID."""
+"""A case that lost more of its samples than this, over all arms, is INVALID."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,7 @@ def _invalid_samples(measurement: Measurement) -> Iterator[Finding]:
     if measurement.faults or any(not check.passed for check in measurement.checks):
         return
     details = [] if measurement.arm("steady") else ["no steady samples"]
+    details += _rejections(measurement)
     for arm in measurement.arms:
         details += _flaws(arm)
     if measurement.validated and not any(check.words > 0 for check in measurement.checks):
@@ -188,14 +189,18 @@ def _invalid_samples(measurement: Measurement) -> Iterator[Finding]:
         yield Finding("INVALID", detail, fails=True)
 
 
-def _flaws(arm: Arm) -> Iterator[str]:
-    taken = len(arm.seconds) + len(arm.rejected)
-    if 100 * len(arm.rejected) > MAX_REJECTED_PERCENT * taken:
+def _rejections(measurement: Measurement) -> Iterator[str]:
+    rejected = [f"{arm.name} {reason}" for arm in measurement.arms for reason in arm.rejected]
+    taken = len(rejected) + sum(len(arm.seconds) for arm in measurement.arms)
+    if 100 * len(rejected) > MAX_REJECTED_PERCENT * taken:
         yield (
-            f"{len(arm.rejected)} of {taken} {arm.name} samples rejected, more than {MAX_REJECTED_PERCENT} %, "
-            f"the first because {_one_line(arm.rejected[0])}"
+            f"{len(rejected)} of {taken} samples rejected, more than {MAX_REJECTED_PERCENT} %, "
+            f"the first because {_one_line(rejected[0])}"
         )
-    elif not arm.seconds:
+
+
+def _flaws(arm: Arm) -> Iterator[str]:
+    if not arm.seconds and not arm.rejected:
         yield f"no {arm.name} samples"
     for index, seconds in enumerate(arm.seconds):
         if not 0 < seconds < math.inf:

@@ -162,8 +162,8 @@ def test_up_to_a_tenth_of_the_samples_may_be_rejected(kept: int, rejected: int, 
     arm = at_gbps("steady", 300.0, samples=kept, rejected=("event and kernel\ndisagree",) * rejected)
     expected = (
         "INVALID",
-        f"{rejected} of {kept + rejected} steady samples rejected, more than 10 %, "
-        "the first because event and kernel disagree",
+        f"{rejected} of {kept + rejected} samples rejected, more than 10 %, "
+        "the first because steady event and kernel disagree",
     )
     assert verdicts(measured(arms=(arm,))) == ([expected] if invalid else [("NEW", "no baseline")])
 

@@ -1,0 +1,77 @@
+"""What is kept between cases, and what is given back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_transferbench.engine.arena import Arena
+from pytest_transferbench.runtime import Allocation, RuntimeFault
+from pytest_transferbench.transfer import Memory
+
+
+@dataclasses.dataclass
+class CountingRuntime:
+    """Allocates numbers, and refuses beyond ``room`` bytes."""
+
+    room: int = 1 << 20
+    live: dict[int, int] = dataclasses.field(default_factory=dict)
+    made: int = 0
+
+    def allocate(self, memory: Memory, nbytes: int) -> Allocation:
+        if sum(self.live.values()) + nbytes > self.room:
+            raise RuntimeFault("malloc", memory.owner, "OutOfMemory")
+        self.made += 1
+        self.live[self.made] = nbytes
+        return Allocation(self.made, nbytes, memory, memory.owner)
+
+    def free(self, allocation: Allocation) -> None:
+        del self.live[allocation.pointer]
+
+
+G0, G1, C0 = Memory("G", 0), Memory("G", 1), Memory("C", 0)
+
+
+@pytest.fixture
+def runtime() -> CountingRuntime:
+    return CountingRuntime()
+
+
+@pytest.fixture
+def arena(runtime: CountingRuntime) -> Arena:
+    return Arena(runtime)  # type: ignore[arg-type]  # only the two calls an arena makes
+
+
+def test_the_same_size_is_reused_and_roles_are_apart(arena: Arena, runtime: CountingRuntime) -> None:
+    source = arena.take("source", G0, 1000)
+    assert arena.take("source", G0, 1000) is source
+    assert arena.take("evict", G0, 1000) is not source
+    assert runtime.made == 2
+
+
+def test_a_larger_or_much_smaller_request_replaces(arena: Arena, runtime: CountingRuntime) -> None:
+    arena.take("source", G0, 1000)
+    assert arena.take("source", G0, 4000).nbytes == 4000
+    assert arena.take("source", G0, 3000).nbytes == 4000
+    assert arena.take("source", G0, 100).nbytes == 100
+    assert sum(runtime.live.values()) == arena.held_bytes() == 100
+
+
+def test_another_case_keeps_only_its_own_devices(arena: Arena, runtime: CountingRuntime) -> None:
+    for memory in (G0, G1, C0):
+        arena.take("source", memory, 1000)
+    arena.keep_only({0})
+    assert arena.held_bytes() == 2000
+    arena.take("source", G0, 1000)
+    arena.keep_only({0})
+    assert arena.held_bytes() == 1000, "what the last case did not take is given back"
+
+
+def test_nothing_is_lost_when_memory_runs_out(arena: Arena, runtime: CountingRuntime) -> None:
+    arena.take("source", G0, 1000)
+    with pytest.raises(RuntimeFault, match="malloc on GPU 0 failed: OutOfMemory"):
+        arena.take("source", G0, 1 << 21)
+    assert runtime.live == {}
+    arena.clear()
+    assert arena.held_bytes() == 0

@@ -1,0 +1,88 @@
+"""What each executor cannot do on a node, said before anything is allocated."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_transferbench.engine.executors import geometry_of, unsupported
+from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
+from pytest_transferbench.transfer import Transfer, parse_transfer
+
+
+def node(runtime: str = "rocm", *, large_bar: bool = True, peer: bool = True, arch: str = "gfx942") -> Node:
+    devices = tuple(Device(i, "GPU", arch, f"0000:0{i}:00.0", 304, 192 << 30, large_bar=large_bar) for i in (0, 1, 2))
+    ends = (HOST, 0, 1, 2)
+    links = tuple(
+        Link(
+            a, b, LinkClass.LOCAL if a == b else LinkClass.HOST if HOST in (a, b) else LinkClass.XGMI, peer_access=peer
+        )
+        for a in ends
+        for b in ends
+    )
+    return Node(runtime, devices, links)
+
+
+def transfer(text: str) -> Transfer:
+    return parse_transfer(text, nbytes=1 << 20)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["G1->G0->G0", "G0->G0->G1", "G0->D0->G1", "G0->G0->G0", "C0->G0->G0", "G0->D0->C0", "C0->D0->G0", "C0->C0->G0",
+     "G1->G2->G0", "F0->G0->U1", "C0->C0->C0", "N->G0->G1"],
+)  # fmt: skip
+def test_supported_on_rocm(text: str) -> None:
+    assert unsupported(transfer(text), node()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "machine", "words"),
+    [
+        ("G1->D0->G0", node(), "ROCm runs a copy between GPUs on the source's DMA engine"),
+        ("G7->G0->G0", node(), "needs G7; this node has GPUs 0-2"),
+        ("C0->C0->G0", node("cuda"), "cpu cannot address memory of G0: CUDA does not map it for the host"),
+        ("C0->C0->G0", node(large_bar=False), "its large BAR is off"),
+        ("F0->G0->G1", node("cuda"), "CUDA has no fine-grained or uncached device memory; use G0"),
+        ("G1->G0->G0", node(peer=False), "G0 has no peer access to G1: IOMMU, ACS or the topology forbids it"),
+        ("G1->G2->G0", node(peer=False), "G2 has no peer access to G1"),
+        ("C1->G0->G0", node(), "host memory is placed on NUMA node 0 only; use C0"),
+    ],
+)
+def test_refused_with_the_reason(text: str, machine: Node, words: str) -> None:
+    reason = unsupported(transfer(text), machine)
+    assert reason is not None
+    assert words in reason
+    assert "\n" not in reason
+
+
+def test_dma_pull_is_real_on_cuda() -> None:
+    assert unsupported(transfer("G1->D0->G0"), node("cuda")) is None
+
+
+def test_dma_bounds_its_sub_iterations() -> None:
+    assert unsupported(transfer("G0->D0->G1"), node(), 62) is None
+    assert unsupported(transfer("G0->D0->G1"), node(), 63) == (
+        "dma queues every sub-iteration by itself: use at most 62 sub-iterations"
+    )
+    assert unsupported(transfer("G0->G0->G1"), node(), 4096) is None
+
+
+@pytest.mark.parametrize(
+    ("arch", "text", "blocks", "threads", "unroll"),
+    [
+        ("gfx942", "(G1->G0->G0 0 1M)", 256, 256, 4),
+        ("gfx942", "(G1->G0->G0 0 64M)", 304, 256, 4),
+        ("gfx942", "(G0->G0->G0 0 64M)", 608, 256, 4),
+        ("gfx942", "(G1->G0->G0 8 64M)", 8, 256, 4),
+        ("gfx90a", "(G1->G0->G0 0 4)", 1, 256, 8),
+        ("sm_90", "(G1->G0->G0 0 1M)", 128, 512, 8),
+        ("C", "(C0->C0->C0 0 1M)", 4, 0, 0),
+        ("D", "(G0->D0->G1 0 1M)", 1, 0, 0),
+    ],
+)
+def test_geometry(arch: str, text: str, blocks: int, threads: int, unroll: int) -> None:
+    machine = node(arch=arch if arch.startswith(("gfx", "sm_")) else "gfx942")
+    found = geometry_of(transfer(text), machine)
+    assert dataclasses.astuple(found) == (blocks, threads, unroll)
