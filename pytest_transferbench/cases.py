@@ -300,21 +300,25 @@ def _link_class(node: Node, source: int, destination: int) -> str:
 def _nothing_to_run(
     request: Request, node: Node, gpus: tuple[int, ...], made: set[tuple[str, str]]
 ) -> Iterator[Planned]:
-    """One skipped item for every op and GPU executor that made no case, so that ``-k pull`` still says why."""
-    settings = request.settings
-    for op in settings.ops or DEFAULT_OPS:
-        for word in settings.executors or DEFAULT_EXECUTORS:
-            if (op, word) in made or executor_kind(word).on == "host":
+    """One skipped item for every op and GPU executor that lacks the GPUs for a case, so that ``-k pull`` says why."""
+    ops, words = request.settings.ops or DEFAULT_OPS, request.settings.executors or DEFAULT_EXECUTORS
+    lacking = False
+    for op in ops:
+        needs = {"local": 1, "relay": 3}.get(op, 1 if request.pairs == "host" else 2)
+        if len(gpus) >= needs or request.pairs not in ("gpu", "host", "all"):
+            continue
+        for kind in map(executor_kind, words):
+            if (op, kind.word) in made or kind.on == "host" or (op == "relay" and not kind.relays):
                 continue
-            if op == "relay" and not executor_kind(word).relays:
-                continue
-            if not node.devices:
-                yield Planned(f"{op}-{word}-no-gpu", None, _no_gpu(node))
-            elif len(gpus) < 2 or op == "relay":
-                needs = 3 if op == "relay" else 2
-                yield Planned(
-                    f"{op}-{word}-too-few-gpus", None, f"{op} needs {needs} GPUs; selected: {', '.join(map(str, gpus))}"
-                )
+            lacking = True
+            if node.devices:
+                reason = f"{op} needs {needs} GPUs; selected: {', '.join(map(str, gpus))}"
+                yield Planned(f"{op}-{kind.word}-too-few-gpus", None, reason)
+            else:
+                yield Planned(f"{op}-{kind.word}-no-gpu", None, _no_gpu(node))
+    if not made and not lacking:
+        asked = f"pairs={request.pairs}, ops={','.join(ops)}, executors={','.join(words)}"
+        yield Planned("no-such-transfer", None, f"no Transfer is all of this: {asked}")
 
 
 def _no_gpu(node: Node) -> str:

@@ -327,7 +327,7 @@ def resolve(
             try:
                 fields.update(row.parse(translate(text)))
             except ValueError as error:
-                raise ValueError(f"{where}={text}: {error}") from None
+                raise ValueError(f"{where}={_one_line(text)}: {error}") from None
             sources[row.name] = where
             break
     settings = Settings(**fields, sources=sources)
@@ -337,6 +337,12 @@ def resolve(
             f"{sources['runtime']}={settings.runtime} was asked for too: give one of the two"
         )
     return dataclasses.replace(settings, runtime="emulator") if settings.emulate else settings
+
+
+def _one_line(text: str, longest: int = 60) -> str:
+    """Return ``text`` as it was given, or so that a message stays one readable line."""
+    shown = text if text.isprintable() else repr(text)
+    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
 
 
 def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:

@@ -114,30 +114,21 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Turn the argument ``transfer`` of our test functions into cases."""
-    if not _is_ours(metafunc.definition, metafunc.fixturenames):
+    run = metafunc.config.stash.get(_RUN, None)
+    if run is None or not _is_ours(metafunc.definition, metafunc.fixturenames):
         return
-    if metafunc.definition.get_closest_marker("transfer"):
-        pytest.fail(
-            f"{metafunc.function.__name__}: the mark transfer is set on items by pytest-transferbench itself; "
-            "say what to measure with @pytest.mark.transferbench(...)",
-            pytrace=False,
-        )
-    run = metafunc.config.stash[_RUN]
-    if "transfer" not in metafunc.fixturenames or _parametrizes_itself(metafunc):
-        if _OUR_FIXTURES.isdisjoint(metafunc.fixturenames) and any(
-            mark.name == "transferbench" for mark in metafunc.definition.own_markers
-        ):
-            pytest.fail(f"{metafunc.function.__name__}: it has the mark transferbench, but no argument transfer", False)
-        return
+    _refuse_misuse(metafunc)
+    generates = "transfer" in metafunc.fixturenames and not _parametrizes_itself(metafunc)
     if run.blocked():
-        metafunc.parametrize("transfer", [pytest.param(None, id="not-resolved")])
+        if generates:
+            metafunc.parametrize("transfer", [pytest.param(None, id="not-resolved")])
         return
     try:
         request = cases.request_from_marks(run.settings, metafunc.definition.iter_markers("transferbench"))
-        plan = run.plan(request)
+        if generates:
+            metafunc.parametrize("transfer", [item.as_param() for item in run.plan(request).items])
     except ValueError as error:
         pytest.fail(f"{metafunc.function.__name__}: {error}", pytrace=False)
-    metafunc.parametrize("transfer", [item.as_param() for item in plan.items])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -344,6 +335,20 @@ def _is_ours(node: pytest.Item | pytest.Function, fixturenames: list[str] | None
     """Whether a test function measures transfers: it uses one of our fixtures or bears our mark."""
     names = getattr(node, "fixturenames", ()) if fixturenames is None else fixturenames
     return not _OUR_FIXTURES.isdisjoint(names) or node.get_closest_marker("transferbench") is not None
+
+
+def _refuse_misuse(metafunc: pytest.Metafunc) -> None:
+    """Fail the collection of a function that says in one of two wrong ways what it measures."""
+    definition, name = metafunc.definition, metafunc.function.__name__
+    if definition.get_closest_marker("transfer"):
+        pytest.fail(
+            f"{name}: the mark transfer is set on items by pytest-transferbench itself; "
+            "say what to measure with @pytest.mark.transferbench(...)",
+            pytrace=False,
+        )
+    marked = any(mark.name == "transferbench" for mark in definition.own_markers)
+    if marked and "transfer" not in metafunc.fixturenames and _OUR_FIXTURES.isdisjoint(metafunc.fixturenames):
+        pytest.fail(f"{name}: it has the mark transferbench, but no argument transfer", pytrace=False)
 
 
 def _parametrizes_itself(metafunc: pytest.Metafunc) -> bool:

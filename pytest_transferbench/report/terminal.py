@@ -73,7 +73,7 @@ def rotation_text(record: Record) -> str:
     if not method:
         return "rotation unknown"
     if not method["rotate_bytes"]:
-        return "rotation off"
+        return "no rotation"
     span = format_size(method["slices"] * method["pitch"])
     return f"rotation K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
 

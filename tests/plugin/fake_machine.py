@@ -1,0 +1,211 @@
+"""A machine without hardware for the pytest surfaces: a node to be probed and an engine that makes figures up.
+
+It stands behind the two doors ``session.run.probe`` and ``session.run.open_bench``. In this process a fixture puts it
+there; in a child ``-p fake_machine`` does, reading the machine from the environment variable ``FAKE_MACHINE``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
+from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
+from pytest_transferbench.options import Settings
+from pytest_transferbench.runtime import RuntimeFault
+from pytest_transferbench.session import run
+from pytest_transferbench.transfer import Case, Method, RotationPlan, Transfer, copies_per_sample
+
+ENVIRONMENT = "FAKE_MACHINE"
+
+
+@dataclass
+class FakeMachine:
+    """What the fake node has and what its figures will be; ``log`` is a file that gets a line for every call."""
+
+    gpus: int = 2
+    runtime: str = "rocm"
+    emulated: str | None = None
+    why_no_gpu: str | None = None
+    link_gbps: float | None = 400.0
+    memory_bytes: int = 64 << 30
+    gbps: float = 371.2
+    cold_ratio: float = 1.0
+    """Cold bandwidth over steady."""
+    warm_ratio: float = 1.0
+    wrong_words: int = 0
+    fault: str | None = None
+    lease_fault: str | None = None
+    open_fault: str | None = None
+    probe_error: str | None = None
+    rejected: int = 0
+    warning: str | None = None
+    hang: str | None = None
+    """The name of the case whose measurement never ends."""
+    die: str | None = None
+    """The name of the case whose measurement ends the process."""
+    log: str | None = None
+
+    def say(self, line: str) -> None:
+        if self.log:
+            with Path(self.log).open("a") as file:
+                file.write(f"{os.getpid()} {line}\n")
+
+    def node(self) -> Node:
+        devices = tuple(
+            Device(
+                index=index,
+                name="Fake GPU",
+                arch="gfx942",
+                pci=f"0000:{index + 1:02x}:00.0",
+                compute_units=304,
+                memory_bytes=self.memory_bytes,
+                last_level_cache_bytes=256 << 20,
+                memory_gbps=5300.0,
+                partition="SPX",
+                large_bar=True,
+                copy_engines=16,
+            )
+            for index in range(self.gpus)
+        )
+        ends = [*range(self.gpus), HOST]
+        return Node(
+            runtime=self.runtime if self.gpus else "host",
+            devices=devices,
+            links=tuple(
+                Link(source, destination, self._link_class(source, destination), self.link_gbps, "a fake table")
+                for source in ends
+                for destination in ends
+            ),
+            emulated=self.emulated,
+            why_no_gpu=self.why_no_gpu,
+            driver="1.2.3",
+            notes=("GPU_MAX_HW_QUEUES 4", "IOMMU off"),
+        )
+
+    @staticmethod
+    def _link_class(source: int, destination: int) -> LinkClass:
+        if HOST in (source, destination):
+            return LinkClass.HOST if source == destination else LinkClass.PCIE
+        return LinkClass.LOCAL if source == destination else LinkClass.XGMI
+
+
+@dataclass
+class FakeLease:
+    case: Case
+    plan: RotationPlan
+    slices: list[bytes] = field(default_factory=list)
+    peer: bytes = b""
+
+
+class FakeBench:
+    def __init__(self, machine: FakeMachine, node: Node) -> None:
+        self.machine, self.node = machine, node
+
+    @contextlib.contextmanager
+    def lease(self, case: Case) -> Iterator[FakeLease]:
+        if self.machine.lease_fault:
+            raise RuntimeFault("hipMalloc", 0, "hipErrorOutOfMemory", self.machine.lease_fault)
+        self.machine.say(f"lease {case.name}")
+        plan = RotationPlan.for_transfer(
+            case.transfer, case.rotate_bytes, memory_bytes=self.machine.memory_bytes, caches=(256 << 20,)
+        )
+        yield FakeLease(case, plan, [bytes(4)] * plan.slices, bytes(4))
+        self.machine.say(f"release {case.name}")
+
+    def measure(self, lease: FakeLease, *, key: str, data: Any = None) -> Measurement:
+        machine, case = self.machine, lease.case
+        transfer = case.transfer
+        self.machine.say(f"measure {case.name} data={data!r} floor={case.floor_gbps} rotate={case.rotate_bytes}")
+        if machine.die == case.name:
+            os.abort()
+        if machine.hang == case.name:
+            threading.Event().wait()
+        link = self.node.link(transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0]))
+        method = Method(
+            samples=case.samples,
+            copies=copies_per_sample(transfer.nbytes, link.link_class),
+            sub_iterations=case.sub_iterations,
+            warmups=case.warmups,
+            rotate_bytes=lease.plan.budget,
+            slices=lease.plan.slices,
+            pitch=lease.plan.pitch,
+            byte_offset=case.byte_offset,
+            subexecutors=transfer.subexecutors or 8,
+            block_threads=256 if transfer.executor.kind == "G" else 0,
+            unroll=4,
+            source_kind=transfer.sources[0].kind,
+            destination_kind=transfer.destinations[0].kind,
+            gate="kernel",
+            link_class=link.link_class,
+        )
+        return Measurement(
+            key=key,
+            transfer=transfer,
+            op=transfer.op,
+            link_class=link.link_class,
+            nbytes=transfer.nbytes,
+            method=method.to_json(),
+            digest=method.digest(),
+            arms=tuple(
+                self._arm(name, transfer, case, ratio)
+                for name, ratio in (("cold", machine.cold_ratio), ("warm", machine.warm_ratio), ("steady", 1.0))
+            ),
+            checks=(
+                Check(
+                    "the destination",
+                    transfer.nbytes // 4,
+                    wrong_words=machine.wrong_words,
+                    first=17 if machine.wrong_words else -1,
+                    last=99 if machine.wrong_words else -1,
+                    xor_mask=0x10 if machine.wrong_words else 0,
+                    found="poison (nothing was written)" if machine.wrong_words else "",
+                ),
+            ),
+            faults=(Fault(*machine.fault.split(" ", 1)),) if machine.fault else (),
+            warnings=(machine.warning,) if machine.warning else (),
+            emulated=self.node.emulated,
+            slice_identity_proved=data is None,
+        )
+
+    def _arm(self, name: str, transfer: Transfer, case: Case, ratio: float) -> Arm:
+        seconds = transfer.nbytes / (self.machine.gbps * ratio * 1e9)
+        rejected = ("host clock 70 us off",) * (self.machine.rejected if name == "steady" else 0)
+        return Arm(name, 4, (seconds,) * case.samples, rejected=rejected)
+
+    def close(self) -> None:
+        self.machine.say("close")
+
+
+def install(machine: FakeMachine, set_attribute: Any = setattr) -> None:
+    """Put ``machine`` behind the doors."""
+
+    def probe(settings: Settings) -> Node:
+        machine.say(f"probe {settings.runtime} {settings.emulate}")
+        if machine.probe_error:
+            raise ValueError(machine.probe_error)
+        return machine.node()
+
+    def open_bench(node: Node, emulate: str | None) -> FakeBench:
+        machine.say(f"open {emulate}")
+        if machine.open_fault:
+            raise RuntimeFault("hipInit", -1, "hipErrorNoDevice", machine.open_fault)
+        return FakeBench(machine, node)
+
+    set_attribute(run, "probe", probe)
+    set_attribute(run, "open_bench", open_bench)
+
+
+def to_environment(machine: FakeMachine) -> str:
+    return json.dumps(dataclasses.asdict(machine))
+
+
+if ENVIRONMENT in os.environ:
+    install(FakeMachine(**json.loads(os.environ[ENVIRONMENT])))

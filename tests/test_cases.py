@@ -1,0 +1,261 @@
+"""Settings and a node become cases: which, in what order, under what names, and which are skipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from pytest_transferbench.cases import (
+    CASE_LIMIT,
+    EMULATED_SIZES,
+    HOST_SIZES,
+    REAL_SIZES,
+    Plan,
+    Request,
+    build_cases,
+    default_sizes,
+    request_from_marks,
+    selected_gpus,
+)
+from pytest_transferbench.node import Node
+from pytest_transferbench.options import Settings, resolve
+from pytest_transferbench.transfer import Transfer
+from tests.plugin.fake_machine import FakeMachine
+from tests.refusals import refusal
+
+MIB = 2**20
+
+
+def supported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+    return None
+
+
+def node(gpus: int = 2, **facts: Any) -> Node:
+    return FakeMachine(gpus=gpus, **facts).node()
+
+
+def plan(gpus: int = 2, selected: tuple[int, ...] | None = None, *marks: pytest.MarkDecorator, **asked: str) -> Plan:
+    settings = resolve({"sizes": "1M", **asked}, {}, {})
+    request = request_from_marks(settings, [mark.mark for mark in marks])
+    return build_cases(request, node(gpus), tuple(range(gpus)) if selected is None else selected, supported)
+
+
+def names(got: Plan) -> list[str]:
+    return [item.name for item in got.items]
+
+
+def mark(*transfers: Any, **keywords: Any) -> pytest.MarkDecorator:
+    return pytest.mark.transferbench.with_args(*transfers, **keywords)
+
+
+def test_gpu_pairs_and_local_copies_of_two_gpus() -> None:
+    assert names(plan(executors="gfx")) == [
+        "push-gfx-G0-G1-1M",
+        "push-gfx-G1-G0-1M",
+        "pull-gfx-G0-G1-1M",
+        "pull-gfx-G1-G0-1M",
+        "local-gfx-G0-G0-1M",
+        "local-gfx-G1-G1-1M",
+    ]
+
+
+def test_the_host_is_pulled_from_and_pushed_to_by_gpus_and_the_other_way_round_by_threads() -> None:
+    assert names(plan(1, None, mark(pairs="host"))) == [
+        "push-gfx-G0-C0-1M",
+        "push-dma-G0-C0-1M",
+        "push-cpu-C0-G0-1M",
+        "pull-gfx-C0-G0-1M",
+        "pull-dma-C0-G0-1M",
+        "pull-cpu-G0-C0-1M",
+        "local-cpu-C0-C0-1M",
+    ]
+
+
+def test_all_pairs_are_gpu_and_host_pairs() -> None:
+    both = Counter(names(plan())) + Counter(names(plan(2, None, mark(pairs="host"))))
+    assert Counter(names(plan(2, None, mark(pairs="all")))) == both
+
+
+def test_a_relay_is_run_by_a_third_gpu_or_by_the_host() -> None:
+    got = names(plan(3, None, ops="relay"))
+    assert "relay-gfx-G0-G1-1M-at-G2" in got
+    assert "relay-cpu-G0-G1-1M-at-C0" in got
+    assert not [name for name in got if "dma" in name]
+    assert len(got) == 12
+
+
+def test_pairs_by_name() -> None:
+    assert names(plan(2, None, mark(pairs="G1-G0, C0-G1", ops="pull", executors="gfx"))) == [
+        "pull-gfx-G1-G0-1M",
+        "pull-gfx-C0-G1-1M",
+    ]
+
+
+def test_a_pair_named_twice_is_run_once() -> None:
+    assert names(plan(2, None, mark(pairs="G1-G0,G1-G0", ops="pull", executors="gfx"))) == ["pull-gfx-G1-G0-1M"]
+
+
+@pytest.mark.parametrize(("pairs", "says"), [("G0", "bad pair 'G0'"), ("G0-Q1", "unknown memory kind 'Q'")])
+def test_pairs_that_are_none(pairs: str, says: str) -> None:
+    assert says in refusal(plan, 2, None, mark(pairs=pairs))
+
+
+def test_transfers_and_notations_are_run_as_given() -> None:
+    given = [Transfer.push(0, 1, 4096), "G1->G0->G0", "(G0 D0 G1 0 2M)", "(G0 G0 G1 8 0)"]
+    assert names(plan(2, None, mark(*given), sizes="1M,4M")) == [
+        "push-gfx-G0-G1-4K",
+        "pull-gfx-G1-G0-4M",
+        "pull-gfx-G1-G0-1M",
+        "push-dma-G0-G1-2M",
+        "push-gfx8-G0-G1-4M",
+        "push-gfx8-G0-G1-1M",
+    ]
+
+
+def test_what_is_neither_transfer_nor_notation_is_refused() -> None:
+    assert "give Transfers or their notation" in refusal(plan, 2, None, mark(7))
+    assert "bad Transfer" in refusal(plan, 2, None, mark("G0"))
+
+
+def test_the_largest_size_of_every_pair_comes_first() -> None:
+    got = names(plan(sizes="1M,16M,4M", ops="pull", executors="gfx"))
+    assert got == [f"pull-gfx-{pair}-{size}" for pair in ("G0-G1", "G1-G0") for size in ("16M", "4M", "1M")]
+
+
+def test_subexecutors_are_for_kernels() -> None:
+    assert names(plan(ops="push", subexecutors="8"))[::2] == ["push-gfx8-G0-G1-1M", "push-dma-G0-G1-1M"]
+
+
+def test_a_case_is_measured_as_asked() -> None:
+    asked = {
+        "samples": "5",
+        "sub_iterations": "2",
+        "warmups": "4",
+        "rotate": "0",
+        "offset": "64",
+        "validate": "each",
+        "warm_cold": "1.3",
+    }
+    case = plan(2, None, mark(floor_gbps=360), **asked).items[0].case
+    assert case is not None
+    assert (case.samples, case.sub_iterations, case.warmups, case.rotate_bytes) == (5, 2, 4, 0)
+    assert (case.byte_offset, case.validate, case.warm_cold_limit, case.floor_gbps) == (64, "each", 1.3, 360.0)
+
+
+def test_without_a_limit_of_the_users_own_the_judge_keeps_its_own() -> None:
+    case = plan().items[0].case
+    assert case is not None
+    assert case.warm_cold_limit is None
+
+
+@pytest.mark.parametrize("floor", [0, -1, "fast", True, float("nan"), float("inf")])
+def test_a_floor_is_a_positive_number(floor: Any) -> None:
+    assert "use a positive number of GB/s" in refusal(plan, 2, None, mark(floor_gbps=floor))
+
+
+def test_the_nearest_mark_wins_keyword_by_keyword() -> None:
+    near, far = mark(ops="push"), mark(ops="pull", executors="dma")
+    assert names(plan(2, None, near, far)) == ["push-dma-G0-G1-1M", "push-dma-G1-G0-1M"]
+
+
+def test_items_carry_the_case_and_its_words_for_exact_selection() -> None:
+    item = plan(ops="pull", executors="gfx").items[0]
+    (carried,) = item.as_param().marks
+    assert carried.name == "transfer"
+    assert carried.args == (item.case,)
+    assert carried.kwargs == {"op": "pull", "exe": "gfx", "src": "G0", "dst": "G1", "size": "1M"}
+
+
+def test_default_sizes_depend_on_the_node() -> None:
+    assert default_sizes(node()) == REAL_SIZES
+    assert default_sizes(node(emulated="mi300x-8")) == EMULATED_SIZES
+    assert default_sizes(node(0)) == HOST_SIZES
+
+
+def skips(got: Plan) -> dict[str, str | None]:
+    return {item.name: item.skip for item in got.items}
+
+
+def test_without_a_gpu_every_kind_of_gpu_item_says_why() -> None:
+    request = Request(resolve({"sizes": "1M"}, {}, {}), pairs="all")
+    got = build_cases(request, node(0, why_no_gpu="no driver"), (), supported)
+    assert skips(got) == {
+        "local-cpu-C0-C0-1M": None,
+        **{f"{op}-{exe}-no-gpu": "no driver" for op in ("push", "pull", "local") for exe in ("gfx", "dma")},
+    }
+
+
+def test_with_one_gpu_pairs_say_why() -> None:
+    got = skips(plan(2, (1,), ops="pull,local", executors="gfx"))
+    assert got == {"local-gfx-G1-G1-1M": None, "pull-gfx-too-few-gpus": "pull needs 2 GPUs; selected: 1"}
+
+
+def test_what_no_transfer_can_be_says_so() -> None:
+    assert skips(plan(2, None, mark(pairs="C0-G0"), ops="local", executors="gfx,dma")) == {
+        "no-such-transfer": "no Transfer is all of this: pairs=C0-G0, ops=local, executors=gfx,dma"
+    }
+
+
+def test_a_gpu_that_was_not_selected_is_not_used() -> None:
+    got = skips(plan(3, (0, 2), mark("G0->G0->G1", "G0->G0->G2", "G0->G0->G7")))
+    assert got == {
+        "push-gfx-G0-G1-1M": "GPU 1 is not selected: --gpus names 0, 2",
+        "push-gfx-G0-G2-1M": None,
+        "push-gfx-G0-G7-1M": "no GPU 7: this node has GPUs 0-2",
+    }
+
+
+def test_the_engine_is_asked_once_a_route() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+        asked.append((transfer.case_name(), sub_iterations))
+        return "not by dma" if transfer.executor.word == "dma" else None
+
+    request = Request(resolve({"sizes": "1M,2M", "ops": "pull", "sub_iterations": "3"}, {}, {}))
+    got = build_cases(request, node(), (0, 1), unsupported)
+    assert Counter(item.skip for item in got.items) == {None: 4, "not by dma": 4}
+    assert len(asked) == 4
+    assert {count for _, count in asked} == {3}
+
+
+def test_too_many_cases_leave_one_pair_for_each_link_class_of_each_device() -> None:
+    sizes = "1K..512M"
+    everything = plan(16, None, sizes=sizes, all_pairs="yes")
+    thinned = plan(16, None, sizes=sizes)
+    assert len(everything.items) == 20 * (2 * 2 * 16 * 15 + 2 * 16) > CASE_LIMIT
+    assert everything.note is None
+    assert len(thinned.items) == 20 * (2 * 2 * 16 + 2 * 16)
+    assert thinned.note == (
+        "19840 cases are more than 5000: one pair for each link class of each device is run, 1920 cases; "
+        "--transfer-all-pairs runs them all"
+    )
+    # Spread over the node, and in the order they would have had.
+    pushes = [name for name in names(thinned) if name.startswith("push-gfx") and name.endswith("-1K")]
+    assert pushes == [f"push-gfx-G{i}-G{(i + 1) % 16}-1K" for i in range(16)]
+
+
+def test_gpus_are_selected_in_ascending_order() -> None:
+    assert selected_gpus(resolve({"gpus": "1,0"}, {}, {}), node()) == (0, 1)
+    assert selected_gpus(Settings(), node(3)) == (0, 1, 2)
+    assert selected_gpus(Settings(), node(0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "says"),
+    [
+        ("0,9", 2, "--gpus=0,9: no GPU 9; this node has GPUs 0-1"),
+        ("0", 0, "--gpus=0: no GPU 0; this node has no GPU: no driver"),
+        ("all", 0, "--gpus=all: this node has no GPU: no driver"),
+    ],
+)
+def test_gpus_that_are_not_there_are_refused(asked: str, gpus: int, says: str) -> None:
+    facts = {} if gpus else {"why_no_gpu": "no driver"}
+    assert refusal(selected_gpus, resolve({"gpus": asked}, {}, {}), node(gpus, **facts)) == says
+
+
+def test_every_name_is_given_once() -> None:
+    got = names(plan(4, None, mark(pairs="all"), sizes="1K..1M", ops="push,pull,local,relay"))
+    assert len(set(got)) == len(got)
