@@ -200,7 +200,7 @@ def _rejections(measurement: Measurement) -> Iterator[str]:
 
 
 def _flaws(arm: Arm) -> Iterator[str]:
-    if not arm.seconds and not arm.rejected:
+    if not arm.seconds:
         yield f"no {arm.name} samples"
     for index, seconds in enumerate(arm.seconds):
         if not 0 < seconds < math.inf:

@@ -26,6 +26,7 @@ NODE = Node(
         Link(0, 2, LinkClass.PCIE, 64.0, "PCIe gen5 x16"),
         Link(2, 1, LinkClass.NVLINK, None),
         Link(1, 2, LinkClass.NVLINK, 0.0, "a source that answers 0"),
+        Link(3, 0, LinkClass.NVLINK, math.inf, "a source that answers nonsense"),
         Link(HOST, 0, LinkClass.HOST, 63.0, "PCIe gen5 x16"),
         Link(0, HOST, LinkClass.HOST, 62.0, "PCIe gen5 x16"),
         Link(0, 0, LinkClass.LOCAL, 1.0, "must not be used"),

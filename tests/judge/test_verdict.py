@@ -157,7 +157,7 @@ def test_a_sample_that_is_no_time_is_invalid(name: str, seconds: float) -> None:
     ]
 
 
-@pytest.mark.parametrize(("kept", "rejected", "invalid"), [(25, 2, False), (9, 1, False), (25, 3, True), (0, 1, True)])
+@pytest.mark.parametrize(("kept", "rejected", "invalid"), [(25, 2, False), (9, 1, False), (25, 3, True), (1, 1, True)])
 def test_up_to_a_tenth_of_the_samples_may_be_rejected(kept: int, rejected: int, invalid: bool) -> None:
     arm = at_gbps("steady", 300.0, samples=kept, rejected=("event and kernel\ndisagree",) * rejected)
     expected = (
@@ -166,6 +166,20 @@ def test_up_to_a_tenth_of_the_samples_may_be_rejected(kept: int, rejected: int, 
         "the first because steady event and kernel disagree",
     )
     assert verdicts(measured(arms=(arm,))) == ([expected] if invalid else [("NEW", "no baseline")])
+
+
+def test_rejected_samples_are_counted_over_all_arms() -> None:
+    cold = at_gbps("cold", 300.0, samples=9, rejected=("late", "late"))
+    assert words(measured(arms=(at_gbps("steady", 300.0), cold))) == ["NEW"]
+    cold = at_gbps("cold", 300.0, samples=9, rejected=("late",) * 4)
+    assert words(measured(arms=(at_gbps("steady", 300.0), cold))) == ["INVALID"]
+
+
+@pytest.mark.parametrize("name", ["steady", "warm", "cold"])
+def test_an_arm_that_lost_all_its_samples_is_invalid_however_many_the_others_have(name: str) -> None:
+    others = tuple(at_gbps(other, 300.0) for other in ("steady", "warm", "cold") if other != name)
+    measurement = measured(arms=(Arm(name, 1, (), rejected=("late",)), *others))
+    assert verdicts(measurement, floor_gbps=1.0) == [("INVALID", f"no {name} samples")]
 
 
 def test_no_samples_are_invalid() -> None:
