@@ -17,13 +17,14 @@ def cache_folder() -> Path:
     directory. Code is run from here: a folder that others may write, or that another user owns, is refused with
     ``PermissionError``.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME') or '/nonexistent'}/.cache"
     places = (Path(base) / "pytest-transferbench", Path(tempfile.gettempdir()) / f"pytest-transferbench-{os.getuid()}")
     for place in places:
+        folder = place / "code"
         with contextlib.suppress(OSError):
-            (place / "code").mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.access(place / "code", os.W_OK):
-                return _private(place / "code")
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.is_dir() and os.access(folder, os.W_OK):
+            return _private(folder)
     raise PermissionError(f"no folder for compiled kernels: neither {places[0]} nor {places[1]} can be written")
 
 

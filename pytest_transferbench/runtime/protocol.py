@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pytest_transferbench.transfer import Memory
 
 
-class RuntimeFault(Exception):
+class RuntimeFault(Exception):  # noqa: N818 - a fault is a device's, an error would be ours
     """A device call failed: ``call``, ``device``, ``code`` as the runtime names it, and its own words."""
 
     def __init__(self, call: str, device: int, code: str, message: str = "") -> None:

@@ -93,7 +93,7 @@ class Telemetry:
 
 
 def reasons_to_reject(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
-    """Return why what was measured between two snapshots is INVALID, one line each; empty when nothing speaks against."""
+    """Return why what was measured between two snapshots is INVALID, one line each; none when it is good."""
     reasons = []
     for device in after:
         reasons += [reason for check in (throttled, foreign) if (reason := check(before, after, device)) is not None]
@@ -164,7 +164,7 @@ def foreign_processes(pids: Collection[int], root_pid: int, proc: Path = Path("/
 
 def _descends(pid: int, root_pid: int, proc: Path) -> bool:
     """Tell whether ``root_pid`` is ``pid`` or one of its ancestors."""
-    while pid > 1:
+    while pid > 0:
         if pid == root_pid:
             return True
         try:
