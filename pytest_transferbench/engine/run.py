@@ -22,7 +22,8 @@ from pytest_transferbench.runtime.telemetry import reasons_to_reject
 from pytest_transferbench.transfer.case import MAX_COPIES
 
 if TYPE_CHECKING:
-    from pytest_transferbench.engine.bench import Bench, Lease
+    from pytest_transferbench.engine.bench import Bench
+    from pytest_transferbench.engine.lease import Lease
 
 SINGLE_COPY_SAMPLES = 9
 """Samples of the cold and the warm arm: their medians are only compared with each other."""
@@ -132,7 +133,7 @@ class _Run:
 
     def _take_arm(self, name: str, samples: int, copies: int) -> bool:
         """Take one arm and check its data; False when too many samples had to be rejected."""
-        self._prepare(copies)
+        self._prepare(name, copies)
         taken: list[Clocks] = []
         rejected: list[str] = []
         while len(taken) < samples and self._rejected <= self._rejected_at_most:
@@ -157,8 +158,8 @@ class _Run:
         self._check_everything(name)
         return self._rejected <= self._rejected_at_most
 
-    def _prepare(self, copies: int) -> None:
-        """Fill under a fresh nonce, poison every word of the destination, and warm up."""
+    def _prepare(self, name: str, copies: int) -> None:
+        """Fill under a fresh nonce, poison every word of the destination against the first sample, and warm up."""
         lease = self.lease
         self._nonce = self.bench.next_nonce()
         if self.own_data is None:
@@ -167,7 +168,8 @@ class _Run:
             lease.destination.prepare_guards()
         self._iteration = 0
         if self.prover is not None:
-            self.prover.poison(self._key(-1), everywhere=True)
+            first_sample_ends = copies - 1 + (self.case.warmups if name == "warm" else 0)
+            self.prover.poison(self._key(first_sample_ends), everywhere=True)
         self._synchronize_ends()
         if lease.executor.stamps_per_launch:
             lease.clear_stamps(lease.method.copies)
@@ -197,7 +199,6 @@ class _Run:
         self._synchronize_ends()
         if arm == "cold":
             self.lease.evictor.evict()
-        self.lease.waker.launch(0, 1, 0)
         clocks, objection = self._timed(iterations)
         self._prove(arm, iterations)
         return clocks, objection
@@ -205,14 +206,20 @@ class _Run:
     def _timed(self, iterations: range) -> tuple[Clocks, str | None]:
         runtime, device = self.runtime, self.device
         if device is None:
+            self.lease.waker.launch(0, 1, 0)
             begun = runtime.host_clock()
             self._launch(iterations)
             clocks = Clocks(host=runtime.host_clock() - begun)
             return clocks, clocks.objection()
         gated = self.lease.method.gate == "kernel"
+        waker = self.lease.waker
+        if not waker.wakes_behind_gate:
+            waker.launch(0, 1, 0)
         begun = runtime.host_clock()
         if gated:
             self.bench.gate.close(device)
+        if waker.wakes_behind_gate:
+            waker.launch(0, 1, 0)
         runtime.record(device.start, device.stream)
         self._launch(iterations)
         runtime.record(device.stop, device.stream)

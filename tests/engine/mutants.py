@@ -17,6 +17,7 @@ class Mutant:
         self.real: Executor = lease.executor
         self.letter = self.real.letter
         self.stream = self.real.stream
+        self.wakes_behind_gate = self.real.wakes_behind_gate
         self.stamps_per_launch = self.real.stamps_per_launch
         self.stamps_at = self.real.stamps_at
         self.sums_at = self.real.sums_at

@@ -38,6 +38,8 @@ class Executor(Protocol):
 
     letter: str
     stream: Stream | None
+    wakes_behind_gate: bool
+    """Whether the scratch copy that wakes the link belongs behind the gate, right before the start event."""
     stamps_per_launch: int
     """64-bit words a launch writes into stamp memory: two a block, or none."""
     stamps_at: int

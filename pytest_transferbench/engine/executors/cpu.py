@@ -13,6 +13,7 @@ class CpuExecutor:
     """Copies with host threads, each an equal share of the bytes."""
 
     letter = "C"
+    wakes_behind_gate = False
     stream: Stream | None = None
     stamps_per_launch = 0
     stamps_at = 0

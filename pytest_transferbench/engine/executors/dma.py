@@ -11,6 +11,9 @@ class DmaExecutor:
     """Queues plain asynchronous copies; every pass is a copy of its own, from the next slice."""
 
     letter = "D"
+    wakes_behind_gate = True
+    """An engine that idled some ten microseconds needs another eight to start (H200, pulls of 4M), and whether it did
+    hangs on how fast the host queued. Woken right before the start event it never has."""
     stamps_per_launch = 0
     stamps_at = 0
     sums_at = 0
