@@ -28,6 +28,9 @@ HOST_SIZES = (1 << 20, 16 << 20, 64 << 20)
 CASE_LIMIT = 5000
 """Above this many cases of one function, one pair for each link class of each device is enough to start with."""
 
+_GPUS_FOR_GPU_PAIRS = {"push": 2, "pull": 2, "local": 1, "relay": 3}
+_GPUS_FOR_HOST_PAIRS = {"push": 1, "pull": 1, "local": 0, "relay": 0}
+
 Unsupported = Callable[[Transfer, Node, int], str | None]
 
 
@@ -304,7 +307,7 @@ def _nothing_to_run(
     ops, words = request.settings.ops or DEFAULT_OPS, request.settings.executors or DEFAULT_EXECUTORS
     lacking = False
     for op in ops:
-        needs = {"local": 1, "relay": 3}.get(op, 1 if request.pairs == "host" else 2)
+        needs = _GPUS_FOR_HOST_PAIRS[op] if request.pairs == "host" else _GPUS_FOR_GPU_PAIRS[op]
         if len(gpus) >= needs or request.pairs not in ("gpu", "host", "all"):
             continue
         for kind in map(executor_kind, words):

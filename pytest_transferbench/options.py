@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -86,6 +87,10 @@ class Option:
     def option(self) -> str:
         """The spelling that no other plugin can take."""
         return f"--transfer-{self.name.replace('_', '-')}"
+
+    def spelling(self, short_forms_taken: Collection[str] = ()) -> str:
+        """Return the shortest spelling that is ours in this run."""
+        return self.short if self.short and self.short not in short_forms_taken else self.option
 
     @property
     def ini(self) -> str:
@@ -307,17 +312,20 @@ EQUIVALENTS = {
 
 
 def resolve(
-    command_line: Mapping[str, str | None], environment: Mapping[str, str], ini: Mapping[str, str | None]
+    command_line: Mapping[str, str | None],
+    environment: Mapping[str, str],
+    ini: Mapping[str, str | None],
+    short_forms_taken: Collection[str] = (),
 ) -> Settings:
     """Return the settings; each mapping holds the text given there, the first and the last by :attr:`Option.name`.
 
-    Raises ``ValueError`` in one line that says which text, given where, is refused, and what is allowed.
+    ``short_forms_taken`` are spellings that mean something else in this run: no message then uses them. Raises ``ValueError`` in one line that says which text, given where, is refused, and what is allowed.
     """
     fields: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for row in OPTIONS:
         given = (
-            (row.short or row.option, command_line.get(row.name), str),
+            (row.spelling(short_forms_taken), command_line.get(row.name), str),
             (row.environment or "", environment.get(row.environment or "") or None, row.translate),
             (row.ini, ini.get(row.name), str),
         )
@@ -393,6 +401,8 @@ def environment_lines(settings: Settings, environment: Mapping[str, str]) -> lis
 
 # What pytest has to know.
 
+_TAKEN = pytest.StashKey[tuple[str, ...]]()
+
 
 def add_options(parser: pytest.Parser) -> None:
     """Register every ``--transfer-*`` option and ini name."""
@@ -405,25 +415,34 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(row.ini, f"as {row.option}", type="string", default=None)
 
 
-def add_short_forms(parser: pytest.Parser) -> tuple[str, ...]:
-    """Register the short forms that nobody else has taken; returns those that somebody has.
+def add_short_forms(parser: pytest.Parser, config: pytest.Config) -> None:
+    """Register the short forms that nobody else has taken, once a run.
 
-    To be called once all other plugins and the initial conftests have registered theirs.
+    To be called when all other plugins and the initial conftests have registered theirs.
     """
+    if _TAKEN in config.stash:
+        return
     group = _group(parser)
     taken: list[str] = []
     for row in OPTIONS:
         if row.short:
             try:
                 _add(group, row, row.short, f"same as {row.option}")
-            except ValueError:  # what pytest raises for a name that is already registered
+            except (ValueError, argparse.ArgumentError):  # pytest's, or argparse's, for a name already registered
                 taken.append(row.short)
-    return tuple(taken)
+    config.stash[_TAKEN] = tuple(taken)
+
+
+def short_forms_taken(config: pytest.Config) -> tuple[str, ...]:
+    """Return our short forms that mean something else in this run."""
+    none: tuple[str, ...] = ()
+    return config.stash.get(_TAKEN, none)
 
 
 def asked_on_command_line(config: pytest.Config) -> tuple[str, ...]:
     """Return the options of ours that the command line sets, in their table's order."""
-    return tuple(row.short or row.option for row in OPTIONS if _on_command_line(config, row) is not None)
+    taken = short_forms_taken(config)
+    return tuple(row.spelling(taken) for row in OPTIONS if _on_command_line(config, row) is not None)
 
 
 def asked(config: pytest.Config) -> bool:
@@ -437,6 +456,7 @@ def settings_of(config: pytest.Config, environment: Mapping[str, str]) -> Settin
         {row.name: _on_command_line(config, row) for row in OPTIONS},
         environment,
         {row.name: _in_ini(config, row) for row in OPTIONS},
+        short_forms_taken(config),
     )
 
 

@@ -34,7 +34,6 @@ _RUN = pytest.StashKey[Run]()
 _REPORTS = pytest.StashKey["ReportHooks"]()
 _WATCHDOG = pytest.StashKey[deadlines.Watchdog]()
 _XDIST = pytest.StashKey[xdist.XdistHooks]()
-_TAKEN = pytest.StashKey[tuple[str, ...]]()
 _HEADER_SHOWN = pytest.StashKey[bool]()
 _ITEM_BENCH = pytest.StashKey[ItemBench]()
 
@@ -51,15 +50,14 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     if any(name.endswith("conftest.py") for name, _ in pluginmanager.list_name_plugin()):
         # Loaded by a conftest: the hook below has begun without us.
         config: pytest.Config = pluginmanager.get_plugin("pytestconfig")  # type: ignore[assignment]  # always there
-        config.stash[_TAKEN] = options.add_short_forms(parser)
+        options.add_short_forms(parser, config)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> Generator[None, None, None]:
     """Add the short forms when everybody else has registered: who else wants ``--gpus`` keeps it."""
     yield
-    if _TAKEN not in early_config.stash:
-        early_config.stash[_TAKEN] = options.add_short_forms(parser)
+    options.add_short_forms(parser, early_config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -379,8 +377,9 @@ def _header(config: pytest.Config) -> list[str]:
     if run is None or not run.resolved or config.stash.get(_HEADER_SHOWN, False):
         return []
     config.stash[_HEADER_SHOWN] = True
-    taken: tuple[str, ...] = config.stash.get(_TAKEN, ())
-    return header.header_lines(run.settings, run.node, run.gpus, os.environ, taken)
+    return header.header_lines(
+        run.settings, run.node, run.gpus, os.environ, options.short_forms_taken(config)
+    )
 
 
 def _collected(config: pytest.Config) -> int:

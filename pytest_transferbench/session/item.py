@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,14 +67,7 @@ class ItemBench:
             pytest.fail("this item was judged already: one judged transferbench(...) call an item", pytrace=False)
         case = self._case_of(transfer, floor_gbps)
         self._judged = self._judged or judge
-        measurement = self._judge(case, dataclasses.replace(self._measure(case, data), judged=judge))
-        self.measurements.append(measurement)
-        failing = next((finding for finding in measurement.verdicts if finding.fails), None)
-        if judge and failing is not None:
-            from pytest_transferbench.judge import exception_for
-
-            raise exception_for(failing, measurement)
-        return measurement
+        return self._conclude(case, self._measure(case, data), judge)
 
     def adopt(self, transfer: object) -> None:
         """Take a Transfer that the test's own ``parametrize`` gave as this item's; anything else is left alone."""
@@ -84,9 +77,19 @@ class ItemBench:
     @contextmanager
     def lease(self) -> Iterator[Lease]:
         """Lease the buffers of this item's own case; calls with the same Transfer are then measured in them."""
+        __tracebackhide__ = True
         if self.case is None:
             pytest.fail("transfer_buffers needs the argument transfer, parametrized by transferbench", pytrace=False)
-        with self._run.bench().lease(self.case) as lease:
+        from pytest_transferbench.runtime import RuntimeFault
+
+        with ExitStack() as stack:
+            denied = None
+            try:
+                lease = stack.enter_context(self._run.bench().lease(self.case))
+            except RuntimeFault as fault:
+                denied = self._not_leased(self.case, str(fault))
+            if denied is not None:
+                self._conclude(self.case, denied, judge=True)
             self._lease = (self.case, lease)
             try:
                 yield lease
@@ -111,21 +114,20 @@ class ItemBench:
     def _measure(self, case: Case, data: Any) -> Measurement:
         from pytest_transferbench.runtime import RuntimeFault
 
-        key = f"{self._suite}/{case.name}"
-        bench = self._run.bench()
+        bench, key = self._run.bench(), self._key(case)
         if self._lease is not None and self._lease[0].transfer == case.transfer:
             return bench.measure(self._lease[1], key=key, data=data)
         try:
             with bench.lease(case) as lease:
                 return bench.measure(lease, key=key, data=data)
         except RuntimeFault as fault:
-            return self._not_leased(case, key, str(fault))
+            return self._not_leased(case, str(fault))
 
-    def _not_leased(self, case: Case, key: str, detail: str) -> Measurement:
+    def _not_leased(self, case: Case, detail: str) -> Measurement:
         """What there is to say about a case whose buffers could not be had."""
         transfer = case.transfer
         return Measurement(
-            key=key,
+            key=self._key(case),
             transfer=transfer,
             op=transfer.op,
             link_class=link_class_of(transfer, self._run.node),
@@ -135,6 +137,21 @@ class ItemBench:
             faults=(Fault("DEVICE_ERROR", detail),),
             emulated=self._run.node.emulated,
         )
+
+    def _key(self, case: Case) -> str:
+        return f"{self._suite}/{case.name}"
+
+    def _conclude(self, case: Case, measurement: Measurement, judge: bool) -> Measurement:
+        """Judge a measurement, keep it, and raise its failing verdict if it is to be raised."""
+        __tracebackhide__ = True
+        measurement = self._judge(case, dataclasses.replace(measurement, judged=judge))
+        self.measurements.append(measurement)
+        failing = next((finding for finding in measurement.verdicts if finding.fails), None)
+        if judge and failing is not None:
+            from pytest_transferbench.judge import exception_for
+
+            raise exception_for(failing, measurement)
+        return measurement
 
     def _judge(self, case: Case, measurement: Measurement) -> Measurement:
         """Return ``measurement`` with its verdicts, and with the ceiling it was held against."""

@@ -78,7 +78,6 @@ class Run:
         self._planned: list[Transfer] = []
         self.items = 0
         self.notes: list[str] = []
-        self.short_forms_taken: tuple[str, ...] = ()
 
     def ready(self) -> bool:
         """Resolve settings and node at the first call; False when that failed, with the line in ``error``."""

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# pytester forgets what a run in this process imported, and numpy cannot be loaded twice.
+import pytest_transferbench.engine  # noqa: F401
+import pytest_transferbench.judge  # noqa: F401
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
 from pytest_transferbench.options import Settings

@@ -1,0 +1,273 @@
+"""A project's own transfer tests: marks, fixtures, floors, and what is said when they are used wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.plugin.conftest import RunPytest
+from tests.plugin.fake_machine import FakeMachine
+
+pytest_plugins = ["pytester"]
+
+USERS_FILE = """
+    import pytest
+
+    @pytest.mark.transferbench(ops="push,pull", sizes="64M", executors="gfx")
+    def test_links(transfer, transfer_buffers, transferbench):
+        assert len(transfer_buffers.slices) == transfer_buffers.plan.slices == 8
+        assert transfer_buffers.peer is not None
+        m = transferbench(transfer)
+        assert m.wrong_words == 0
+        assert m.warm_cold < 1.15
+        assert m.gbps > {floor}
+"""
+
+
+def test_a_users_file_passes_in_the_lease_of_its_buffers(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
+) -> None:
+    pytester.makepyfile(USERS_FILE.format(floor=300))
+    run("--gpus=0,1").assert_outcomes(passed=4)
+    first = "push-gfx-G0-G1-64M"
+    assert [line.partition(" data")[0] for line in said("")][2:5] == [
+        f"lease {first}",
+        f"measure {first}",
+        f"release {first}",
+    ]
+    assert len(said("lease")) == 4
+
+
+def test_a_floor_that_is_too_high_reads_well(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(USERS_FILE.format(floor="500.0"))
+    result = run("--gpus=0,1", "-k", "pull and G1-G0")
+    result.assert_outcomes(failed=1, deselected=3)
+    result.stdout.fnmatch_lines(["E * assert 371.2 GB/s > 500.0 GB/s"])
+    result.stdout.fnmatch_lines(["FAILED *::test_links[[]pull-gfx-G1-G0-64M] - assert 371.2 GB/s > 500.0 GB/s"])
+
+
+@pytest.mark.parametrize("where", ["mark", "call"])
+def test_a_floor_of_the_mark_or_the_call_is_the_verdict_slow(
+    run: RunPytest, pytester: pytest.Pytester, where: str
+) -> None:
+    in_mark, in_call = ("floor_gbps=500, ", "") if where == "mark" else ("", ", floor_gbps=500")
+    pytester.makepyfile(
+        f"""
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)", {in_mark})
+        def test_floor(transfer, transferbench):
+            transferbench(transfer{in_call})
+        """
+    )
+    result = run()
+    result.assert_outcomes(failed=1)
+    # The traceback ends at the user's line.
+    result.stdout.fnmatch_lines(
+        [">*transferbench(transfer*", "E *Slow: SLOW: *: 371.2 GB/s is 25.8 % under the floor of 500.0 GB/s"]
+    )
+    result.stdout.no_fnmatch_line("*session/item.py*")
+
+
+def test_the_calls_floor_replaces_the_marks(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)", floor_gbps=500)
+        def test_floor(transfer, transferbench):
+            transferbench(transfer, floor_gbps=100)
+        """
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_a_failing_verdict_is_an_assertion_of_the_item_itself(
+    run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine
+) -> None:
+    machine.wrong_words = 2055873
+    pytester.makepyfile(
+        """
+        import pytest
+        from pytest_transferbench import Corrupt
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_caught(transfer, transferbench):
+            with pytest.raises(Corrupt, match="2055873 of 16777216 words wrong, first 17") as caught:
+                transferbench(transfer)
+            assert isinstance(caught.value, AssertionError)
+            assert caught.value.measurement.verdicts[0] == caught.value.finding
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_raised(transfer, transferbench):
+            transferbench(transfer)
+        """
+    )
+    result = run("-v")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["FAILED *::test_raised[[]pull-gfx-G1-G0-64M] - *Corrupt: CORRUPT: *"])
+
+
+def test_limits_apply_where_the_ratio_means_something(
+    run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine
+) -> None:
+    machine.cold_ratio = 0.8
+    pytester.makepyfile(
+        """
+        import math, pytest
+        from pytest_transferbench import Contaminated
+        @pytest.mark.transferbench(sizes="64M", executors="gfx")
+        def test_limits(transfer, transferbench):
+            if transfer.op == "pull":
+                with pytest.raises(Contaminated):
+                    transferbench(transfer)
+                assert transferbench.limits.warm_cold == 1.15
+            else:
+                assert transferbench(transfer).warm_cold == pytest.approx(1.25)
+                assert transferbench.limits.warm_cold == math.inf
+        """
+    )
+    run().assert_outcomes(passed=6)
+    run("--transfer-rotate=0", "-k", "pull").assert_outcomes(failed=2, deselected=4)  # the limit there is 1.35
+    run("--transfer-warm-cold=1.3", "-k", "pull").assert_outcomes(failed=2, deselected=4)
+
+
+def test_the_judge_can_be_left_out_and_is_left_in_once(
+    run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine
+) -> None:
+    machine.gbps = 1000.0  # above the link's 400
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_not_judged(transfer, transferbench):
+            m = transferbench(transfer, judge=False)
+            assert not m.judged
+            assert [finding.verdict for finding in m.verdicts] == ["IMPOSSIBLE"] * 3
+            assert m.context["ceiling_gbps"] == 400.0
+            transferbench(transfer, judge=False)
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_twice(transfer, transferbench):
+            for _ in range(2):
+                with pytest.raises(AssertionError):
+                    transferbench(transfer)
+        """
+    )
+    result = run("-rA")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["not judged: pull-gfx-G1-G0-64M: 1000.0 GB/s*IMPOSSIBLE"] * 2)
+    result.stdout.fnmatch_lines(
+        ["FAILED *::test_twice* - Failed: this item was judged already: one judged transferbench(...) call an item"]
+    )
+
+
+def test_data_of_the_users_own_and_transfers_named_in_the_test(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
+) -> None:
+    pytester.makepyfile(
+        """
+        def test_notation(transferbench):
+            m = transferbench("(G0->G0->G1 4 8M)", data="mine")
+            assert m.key == "test_data_of_the_users_own_and_transfers_named_in_the_test/push-gfx4-G0-G1-8M"
+        def test_missing(transferbench):
+            transferbench("(G0->G0->G5 4 8M)")
+        """
+    )
+    result = run("-rs", "--transfer-samples=3")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*no GPU 5: this node has GPUs 0-1"])
+    assert said("measure") == ["measure push-gfx4-G0-G1-8M data='mine' floor=None rotate=None"]
+
+
+def test_transfers_of_the_users_own_parametrize(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from pytest_transferbench import Transfer
+        @pytest.mark.parametrize("transfer", [Transfer.push(0, 1, 4096), "(G1->G0->G0 0 4M)"], ids=["a", "b"])
+        def test_mine(transfer, transfer_buffers, transferbench):
+            assert len(transfer_buffers.slices) == transfer_buffers.plan.slices
+            assert transferbench(transfer).wrong_words == 0
+        """
+    )
+    run().assert_outcomes(passed=2)
+
+
+def test_buffers_that_cannot_be_had(run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine) -> None:
+    machine.lease_fault = "out of memory"
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_measure(transfer, transferbench):
+            transferbench(transfer)
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_hold(transfer, transfer_buffers):
+            pass
+        """
+    )
+    result = run("-v")
+    result.assert_outcomes(failed=1, errors=1)
+    says = "E *DeviceError: DEVICE_ERROR: *: hipMalloc on GPU 0 failed: hipErrorOutOfMemory out of memory"
+    result.stdout.fnmatch_lines(["*ERROR at setup of test_hold*", says, "*_ test_measure*", says])
+    result.stdout.fnmatch_lines(["verdicts: 2 DEVICE_ERROR"])
+
+
+def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_node(transfer_node): assert len(transfer_node.devices) == 2")
+    run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (
+            "@pytest.mark.transferbench(size='4M')\ndef test_it(transfer, transferbench): pass",
+            "test_it: @pytest.mark.transferbench has no keyword 'size': use executors, floor_gbps, *",
+        ),
+        (
+            "@pytest.mark.transferbench(sizes='4Q')\ndef test_it(transferbench): pass",
+            "test_it: @pytest.mark.transferbench(sizes='4Q'): bad size '4Q': *",
+        ),
+        (
+            "@pytest.mark.transferbench('G1->G9')\ndef test_it(transfer, transferbench): pass",
+            "test_it: bad Transfer 'G1->G9': *",
+        ),
+        (
+            "@pytest.mark.transfer(op='pull')\ndef test_it(transfer, transferbench): pass",
+            "test_it: the mark transfer is set on items by pytest-transferbench itself; say what to measure with "
+            "@pytest.mark.transferbench(...)",
+        ),
+        (
+            "@pytest.mark.transferbench(ops='pull')\ndef test_it(): pass",
+            "test_it: it has the mark transferbench, but no argument transfer",
+        ),
+    ],
+)
+def test_misuse_fails_the_collection_in_one_line(
+    run: RunPytest, pytester: pytest.Pytester, code: str, says: str
+) -> None:
+    pytester.makepyfile(f"import pytest\n{code}")
+    result = run()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines([says.replace("[", "[[]")])
+
+
+def test_a_mark_wins_over_the_command_line(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        pytestmark = pytest.mark.transferbench(executors="gfx", ops="push", rotate="4M")
+        class TestIt:
+            @pytest.mark.transferbench(rotate=0)
+            def test_it(self, transfer, transferbench):
+                transferbench(transfer)
+        """
+    )
+    run("--transfer-rotate=8M", "--ops=pull", "--sizes=1M").assert_outcomes(passed=2)
+    assert said("measure") == [f"measure push-gfx-{pair}-1M data=None floor=None rotate=0" for pair in ("G0-G1", "G1-G0")]
+
+
+def test_strict_markers_know_our_marks(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml("[tool.pytest]\nstrict = true")
+    pytester.makepyfile(USERS_FILE.format(floor=300))
+    run("-m", "transfer(op='pull')").assert_outcomes(passed=2, deselected=2)
