@@ -1,0 +1,18 @@
+"""The emulated node: a HIP runtime on host memory that the unmodified CuPy and hip-python wheels load.
+
+It proves how the runtime is used, that the right bytes move and where they stop; it never proves speed.
+"""
+
+from pytest_transferbench.emulator.loader import Activation, Counters, activate
+from pytest_transferbench.emulator.model import EmulatorError, ModelError, NodeModel, load_model, node_models
+
+__all__ = [
+    "Activation",
+    "Counters",
+    "EmulatorError",
+    "ModelError",
+    "NodeModel",
+    "activate",
+    "load_model",
+    "node_models",
+]

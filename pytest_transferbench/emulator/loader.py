@@ -1,0 +1,168 @@
+"""Putting the emulated runtime under CuPy and hip-python in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_transferbench.emulator.build import Build, build
+from pytest_transferbench.emulator.kfd import write_topology
+from pytest_transferbench.emulator.model import EmulatorError, NodeModel, load_model
+
+_IMPORTED_TOO_EARLY = ("cupy", "cupy_backends", "hip", "rocm")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the emulated runtime holds now, and how many HIP calls it has served."""
+
+    allocations: int
+    bytes_allocated: int
+    bytes_resident: int
+    bytes_of_pool: int
+    """Allocated bytes in whole pages: what counts against the pool of all devices and pinned host memory."""
+    calls: int
+
+
+class _CountersStruct(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("allocations", "bytes", "resident", "pool", "calls")]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """The emulated node of this process.
+
+    ``kfd_root`` is what ``/sys/class/kfd/kfd/topology/nodes`` is on a real machine; ``library`` is the runtime, for
+    ctypes.
+    """
+
+    model: NodeModel
+    kfd_root: Path
+    library: Path
+    _native: Any
+
+    def host_clock(self) -> float:
+        """Return seconds of the host's virtual clock. Reading it costs nothing."""
+        return float(self._native.transferbench_emulator_host_clock())
+
+    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> float:
+        """Copy with ``threads`` host threads and move the host's clock by the model's time for it, which is returned.
+
+        Raises :class:`EmulatorError` for a range that leaves its allocation and for device memory without large BAR.
+        """
+        seconds = float(self._native.transferbench_emulator_host_copy(destination, source, nbytes, threads))
+        if seconds < 0:
+            raise EmulatorError(
+                f"host copy of {nbytes} bytes from {source:#x} to {destination:#x} with {threads} threads refused: "
+                f"hipError {-int(seconds)}"
+            )
+        return seconds
+
+    def counters(self) -> Counters:
+        """Return what is allocated and resident now."""
+        values = _CountersStruct()
+        self._native.transferbench_emulator_counters(ctypes.byref(values))
+        return Counters(values.allocations, values.bytes, values.resident, values.pool, values.calls)
+
+    def moved_bytes(self, source: int, destination: int) -> int:
+        """Return the bytes that have moved from ``source`` to ``destination`` since activation; ``HOST`` is allowed.
+
+        Kernels count each load and store of theirs, so a kernel that copies inside one device counts there twice.
+        """
+        return int(self._native.transferbench_emulator_moved_bytes(source, destination))
+
+    def copies(self, device: int) -> tuple[int, int]:
+        """Return how many runtime copies this device has carried out by DMA engine, and how many by shader."""
+        by_dma, by_shader = ctypes.c_uint64(), ctypes.c_uint64()
+        self._native.transferbench_emulator_copies(device, ctypes.byref(by_dma), ctypes.byref(by_shader))
+        return by_dma.value, by_shader.value
+
+    def last_fault(self) -> str:
+        """Return the last kernel fault in words, or an empty string."""
+        return _text_of(self._native.transferbench_emulator_last_fault)
+
+
+_active: Activation | None = None
+
+
+def activate(model: str | Path = "mi300x-8") -> Activation:
+    """Build if need be, load the libraries, and open the node; CuPy and hip-python are imported afterwards.
+
+    A process has one node: activating the same model again returns the same Activation. Raises
+    :class:`EmulatorError`, one line, for an unknown or broken model, a missing compiler or wheel, another node that is
+    already active, and CuPy or hip-python imported too early.
+    """
+    global _active
+    wanted = load_model(model)
+    if _active is not None:
+        if _active.model != wanted:
+            raise EmulatorError(
+                f"this process already runs on the emulated node {_active.model.name}; start another for {wanted.name}"
+            )
+        return _active
+    early = next((name for name in _IMPORTED_TOO_EARLY if name in sys.modules), None)
+    if early is not None:
+        raise EmulatorError(
+            f"{early} is already imported with a real runtime; activate the emulated node before that, in a new process"
+        )
+    made = build()
+    _prepare_environment(made)
+    native = _load(made)
+    _open(native, wanted, made)
+    _active = Activation(wanted, _topology(wanted, made), made.libraries[0], native)
+    return _active
+
+
+def _prepare_environment(made: Build) -> None:
+    """Point hip-python and CuPy at the build, and keep CuPy's own cache of code objects apart from real ones."""
+    os.environ["ROCM_PATH"] = os.environ["ROCM_HOME"] = str(made.root)
+    os.environ["PATH"] = f"{made.root / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ["CUPY_CACHE_DIR"] = str(made.root / "cupy")
+
+
+def _load(made: Build) -> ctypes.CDLL:
+    try:
+        libraries = [ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL) for path in made.libraries]
+    except OSError as error:
+        raise EmulatorError(f"the emulated runtime cannot be loaded: {error}; remove {made.root} to build it anew") from None
+    native = libraries[0]
+    native.transferbench_emulator_host_clock.restype = ctypes.c_double
+    native.transferbench_emulator_host_copy.restype = ctypes.c_double
+    native.transferbench_emulator_host_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    native.transferbench_emulator_moved_bytes.restype = ctypes.c_uint64
+    native.transferbench_emulator_moved_bytes.argtypes = [ctypes.c_int, ctypes.c_int]
+    native.transferbench_emulator_open.restype = ctypes.c_size_t
+    native.transferbench_emulator_last_fault.restype = ctypes.c_size_t
+    return native
+
+
+def _open(native: ctypes.CDLL, model: NodeModel, made: Build) -> None:
+    text = model.runtime_text(compiler=made.compiler, kernel_cache=made.kernel_cache, include_folder=made.include_folder)
+    wrong = _text_of(lambda buffer, size: native.transferbench_emulator_open(text.encode(), buffer, size))
+    if wrong:
+        raise EmulatorError(wrong)
+
+
+def _text_of(call: Callable[[ctypes.Array[ctypes.c_char], ctypes.c_size_t], int]) -> str:
+    buffer = ctypes.create_string_buffer(4096)
+    call(buffer, ctypes.c_size_t(len(buffer)))
+    return buffer.value.decode(errors="replace")
+
+
+def _topology(model: NodeModel, made: Build) -> Path:
+    """Write the node's KFD files beside the build, once for each content of the model."""
+    root = made.root / "kfd" / f"{model.name}-{model.digest()}"
+    if not root.is_dir():
+        scratch = Path(tempfile.mkdtemp(prefix="writing-", dir=root.parent))
+        write_topology(model, scratch)
+        try:
+            os.rename(scratch, root)
+        except OSError:  # another process was faster; its files are the same
+            pass
+    return root / "topology" / "nodes"

@@ -1,0 +1,390 @@
+"""Node models: TOML files with the physical parameters of one machine, read and checked.
+
+A file may say ``extends = "mi300x-8"`` and then holds only what differs. What the C++ runtime needs is emitted as
+plain lines by :meth:`NodeModel.runtime_text`; the KFD topology is written by :mod:`.kfd`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pytest_transferbench.node import HOST
+
+RESIDENT_POOL_BYTES = 4 << 30
+"""All devices and pinned host memory together never hold more than this, whatever the model's physical memory."""
+
+LINK_TYPE_PCIE = 2
+LINK_TYPE_XGMI = 4
+"""``hsa_amd_link_info_type_t``, as ``hipExtGetLinkTypeAndHopCount`` reports it."""
+
+
+class EmulatorError(Exception):
+    """The emulated node cannot be had; the message is one line that says what to do."""
+
+
+class ModelError(EmulatorError):
+    """A node model that cannot be used; the message is one line and names the file and the key."""
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """What every GPU of the node is."""
+
+    count: int
+    name: str
+    arch: str
+    compute_units: int
+    xccs: int
+    partition: str
+    simds_per_compute_unit: int
+    memory_bytes: int
+    memory_gbps: float
+    memory_clock_mhz: int
+    memory_bus_bits: int
+    clock_mhz: int
+    wall_clock_khz: int
+    l2_cache_bytes: int
+    last_level_cache_bytes: int
+    large_bar: bool
+    copy_engines: int
+    pci_device_id: int
+    pci: tuple[str, ...]
+    numa_nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries."""
+
+    link_class: str
+    usable_gbps: float
+    first_us: float
+    raw_gbps: float | None = None
+    hops: int = 1
+
+
+@dataclass(frozen=True)
+class DmaModel:
+    """One copy engine: a copy takes ``issue_us`` + bytes / min(``rate_gbps``, link)."""
+
+    issue_us: float
+    rate_gbps: float
+    peer_minimum_bytes: int
+
+
+@dataclass(frozen=True)
+class CpuModel:
+    """The host's processor: rates are those of one of its ``threads``."""
+
+    name: str
+    threads: int
+    local_gbps: float
+    to_device_gbps: float
+    from_device_gbps: float
+
+
+@dataclass(frozen=True)
+class NodeModel:
+    """One machine. Times are microseconds, rates GB/s of one direction, sizes bytes."""
+
+    name: str
+    description: str
+    device: DeviceModel
+    links: Mapping[str, LinkModel]
+    pairs: Mapping[tuple[int, int], str]
+    """The link class of ordered GPU pairs that do not have ``default_link``."""
+    default_link: str
+    launch_us: float
+    overlap_us: float
+    dma: DmaModel
+    cpu: CpuModel
+    enqueue_us: float
+    synchronize_us: float
+
+    @property
+    def device_name(self) -> str:
+        """What the runtime calls each GPU; never mistaken for a real one."""
+        return f"Emulated {self.device.name}"
+
+    @property
+    def reported_memory_bytes(self) -> int:
+        """What a device reports as its total memory: the physical size, but never more than the pool behind it."""
+        return min(self.device.memory_bytes, RESIDENT_POOL_BYTES)
+
+    def link(self, source: int, destination: int) -> LinkModel:
+        """Return what joins two ends; either may be :data:`HOST`, and both the same."""
+        if source == destination:
+            return self.links["local"]
+        if HOST in (source, destination):
+            return self.links["host"]
+        return self.links[self.pairs.get((source, destination), self.default_link)]
+
+    def link_type(self, source: int, destination: int) -> int:
+        """Return the HSA number of the kind of link between two GPUs."""
+        return LINK_TYPE_XGMI if self.link(source, destination).link_class == "xgmi" else LINK_TYPE_PCIE
+
+    def unique_id(self, index: int) -> int:
+        """Return the KFD unique id of one GPU: fixed, and in a range that no vendor hands out."""
+        return 0xE0E0_0000_0000_0000 + index + 1
+
+    def digest(self) -> str:
+        """Return twelve characters that change with any parameter."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+
+    def runtime_text(self, *, compiler: str, kernel_cache: Path, include_folder: Path) -> str:
+        """Return the model as the lines that the C++ runtime reads: seconds, bytes, bytes a second."""
+        device, dma, cpu = self.device, self.dma, self.cpu
+        lines = [
+            f"name {self.name}",
+            f"device_name {self.device_name}",
+            f"arch {device.arch}",
+            f"compiler {compiler}",
+            f"kernel_cache {kernel_cache}",
+            f"include_folder {include_folder}",
+            f"devices {device.count}",
+            f"compute_units {device.compute_units}",
+            f"xccs {device.xccs}",
+            f"copy_engines {device.copy_engines}",
+            f"pci_device_id {device.pci_device_id}",
+            f"clock_khz {device.clock_mhz * 1000}",
+            f"memory_clock_khz {device.memory_clock_mhz * 1000}",
+            f"memory_bus_bits {device.memory_bus_bits}",
+            f"wall_clock_khz {device.wall_clock_khz}",
+            f"large_bar {int(device.large_bar)}",
+            f"memory {self.reported_memory_bytes}",
+            f"pool {RESIDENT_POOL_BYTES}",
+            f"l2_cache {device.l2_cache_bytes}",
+            f"launch {self.launch_us / 1e6!r}",
+            f"overlap {self.overlap_us / 1e6!r}",
+            f"enqueue {self.enqueue_us / 1e6!r}",
+            f"synchronize {self.synchronize_us / 1e6!r}",
+            f"dma {dma.issue_us / 1e6!r} {dma.rate_gbps * 1e9!r} {dma.peer_minimum_bytes}",
+            f"cpu {cpu.threads} {cpu.local_gbps * 1e9!r} {cpu.to_device_gbps * 1e9!r} {cpu.from_device_gbps * 1e9!r}",
+        ]
+        for index in range(device.count):
+            lines.append(f"device {device.pci[index]} {self.unique_id(index)} {device.numa_nodes[index]}")
+        ends = [HOST, *range(device.count)]
+        for source in ends:
+            for destination in ends:
+                link = self.link(source, destination)
+                kind = self.link_type(source, destination)
+                lines.append(
+                    f"link {source} {destination} {link.link_class} {link.usable_gbps * 1e9!r} {link.first_us / 1e6!r} "
+                    f"{kind} {link.hops}"
+                )
+        return "\n".join(lines) + "\n"
+
+
+def node_models() -> tuple[str, ...]:
+    """Return the names of the models that come with the package, sorted."""
+    return tuple(sorted(entry.name[:-5] for entry in _model_folder().iterdir() if entry.name.endswith(".toml")))
+
+
+def load_model(model: str | Path) -> NodeModel:
+    """Return the model of that name or file.
+
+    Raises :class:`ModelError`, one line, for an unknown name, a file that is no TOML, and a key that is missing,
+    unknown or out of range.
+    """
+    text = str(model)
+    if text.endswith(".toml"):
+        path = Path(text)
+        if not path.is_file():
+            raise ModelError(f"no node model file {text}")
+        return _build(path.stem, _read(path.read_text(encoding="utf-8"), text), text)
+    return _build(text, _read_named(text), text)
+
+
+def _model_folder() -> Any:
+    return files("pytest_transferbench.emulator").joinpath("models")
+
+
+def _read_named(name: str) -> dict[str, Any]:
+    if name not in node_models():
+        raise ModelError(f"unknown node model {name!r}; there are {', '.join(node_models())}, or give a FILE.toml")
+    return _read(_model_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8"), name)
+
+
+def _read(text: str, where: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ModelError(f"{where}: not valid TOML: {str(error).splitlines()[0]}") from None
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    if not isinstance(base, str) or base not in node_models():
+        raise ModelError(f"{where}: extends = {base!r}, but there are {', '.join(node_models())}")
+    if base in seen or base == where:
+        raise ModelError(f"{where}: extends goes round in a circle through {base!r}")
+    base_text = _model_folder().joinpath(f"{base}.toml").read_text(encoding="utf-8")
+    return _merged(_read(base_text, base, (*seen, where)), data)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both_tables else value
+    return merged
+
+
+class _Table:
+    """One TOML table, taken apart key by key; what is left over is unknown and refused."""
+
+    def __init__(self, data: Any, where: str, path: str) -> None:
+        if not isinstance(data, dict):
+            raise ModelError(f"{where}: {path or 'the file'} must be a table")
+        self._left, self._where, self._path = dict(data), where, path
+
+    def take(self, key: str, kind: type, default: Any = None) -> Any:
+        name = f"{self._path}.{key}" if self._path else key
+        if key not in self._left:
+            if default is None:
+                raise ModelError(f"{self._where}: {name} is missing")
+            return default
+        value = self._left.pop(key)
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+            raise ModelError(f"{self._where}: {name} = {value!r} must be {_KIND_WORDS[kind]}")
+        return float(value) if kind is float else value
+
+    def positive(self, key: str, kind: type = float) -> Any:
+        value = self.take(key, kind)
+        if value <= 0:
+            raise ModelError(f"{self._where}: {self._path}.{key} = {value!r} must be above 0")
+        return value
+
+    def time_us(self, key: str) -> float:
+        value: float = self.take(key, float)
+        if value < 0:
+            raise ModelError(f"{self._where}: {self._path}.{key} = {value!r} must not be below 0")
+        return value
+
+    def size(self, key: str) -> int:
+        value = self.take(key, str)
+        match = re.fullmatch(r"(\d+)([KMGT]?)", value)
+        if not match:
+            raise ModelError(f'{self._where}: {self._path}.{key} = {value!r} must be a size such as "256M"')
+        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]]
+
+    def table(self, key: str) -> _Table:
+        return _Table(self.take(key, dict), self._where, f"{self._path}.{key}" if self._path else key)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._left)
+
+    def done(self) -> None:
+        if self._left:
+            name = f"{self._path}.{next(iter(self._left))}" if self._path else next(iter(self._left))
+            raise ModelError(f"{self._where}: {name} is no key of a node model")
+
+
+_KIND_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+
+
+def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
+    top = _Table(data, where, "")
+    description = top.take("description", str)
+    device = _device(top.table("device"), where)
+    links = _links(top.table("link"))
+    pairs, default_link = _pairs(top.table("links"), where, device.count, links)
+    gfx, dma, cpu, host = (top.table(key) for key in ("gfx", "dma", "cpu", "host"))
+    model = NodeModel(
+        name=name,
+        description=description,
+        device=device,
+        links=links,
+        pairs=pairs,
+        default_link=default_link,
+        launch_us=gfx.time_us("launch_us"),
+        overlap_us=gfx.time_us("overlap_us"),
+        dma=DmaModel(dma.time_us("issue_us"), dma.positive("rate_gbps"), dma.size("peer_minimum")),
+        cpu=CpuModel(
+            name=cpu.take("name", str),
+            threads=cpu.positive("threads", int),
+            local_gbps=cpu.positive("local_gbps"),
+            to_device_gbps=cpu.positive("to_device_gbps"),
+            from_device_gbps=cpu.positive("from_device_gbps"),
+        ),
+        enqueue_us=host.time_us("enqueue_us"),
+        synchronize_us=host.time_us("synchronize_us"),
+    )
+    for table in (gfx, dma, cpu, host, top):
+        table.done()
+    return model
+
+
+def _device(table: _Table, where: str) -> DeviceModel:
+    device = DeviceModel(
+        count=table.positive("count", int),
+        name=table.take("name", str),
+        arch=table.take("arch", str),
+        compute_units=table.positive("compute_units", int),
+        xccs=table.positive("xccs", int),
+        partition=table.take("partition", str),
+        simds_per_compute_unit=table.positive("simds_per_compute_unit", int),
+        memory_bytes=table.size("memory"),
+        memory_gbps=table.positive("memory_gbps"),
+        memory_clock_mhz=table.positive("memory_clock_mhz", int),
+        memory_bus_bits=table.positive("memory_bus_bits", int),
+        clock_mhz=table.positive("clock_mhz", int),
+        wall_clock_khz=table.positive("wall_clock_khz", int),
+        l2_cache_bytes=table.size("l2_cache"),
+        last_level_cache_bytes=table.size("last_level_cache"),
+        large_bar=table.take("large_bar", bool),
+        copy_engines=table.positive("copy_engines", int),
+        pci_device_id=table.positive("pci_device_id", int),
+        pci=tuple(table.take("pci", list)),
+        numa_nodes=tuple(table.take("numa_nodes", list)),
+    )
+    table.done()
+    if not re.match(r"gfx[0-9a-f]{3,4}(:|$)", device.arch):
+        raise ModelError(f"{where}: device.arch = {device.arch!r} must look like gfx942 or gfx942:sramecc+:xnack-")
+    for key, values in (("pci", device.pci), ("numa_nodes", device.numa_nodes)):
+        if len(values) != device.count:
+            raise ModelError(f"{where}: device.{key} has {len(values)} entries for device.count = {device.count}")
+    for address in device.pci:
+        if not isinstance(address, str) or not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address):
+            raise ModelError(f'{where}: device.pci holds {address!r}; an address looks like "0000:0c:00.0"')
+    return device
+
+
+def _links(table: _Table) -> dict[str, LinkModel]:
+    links = {}
+    for name in ("local", "host", *table.names()):
+        if name in links:
+            continue
+        link = table.table(name)
+        raw = link.take("raw_gbps", float, 0.0)
+        links[name] = LinkModel(
+            name, link.positive("usable_gbps"), link.time_us("first_us"), raw or None, link.take("hops", int, 1)
+        )
+        link.done()
+    return links
+
+
+def _pairs(
+    table: _Table, where: str, count: int, links: Mapping[str, LinkModel]
+) -> tuple[dict[tuple[int, int], str], str]:
+    """Read ``[links]``: ``default`` and, for single pairs, ``"0-1" = "pcie"`` (both directions)."""
+    default = table.take("default", str)
+    pairs: dict[tuple[int, int], str] = {}
+    for key in table.names():
+        link_class = table.take(key, str)
+        match = re.fullmatch(r"(\d+)-(\d+)", key)
+        if not match or int(match[1]) == int(match[2]) or max(int(match[1]), int(match[2])) >= count:
+            raise ModelError(f'{where}: links.{key} must name two GPUs of {count}, such as "0-1"')
+        first, second = int(match[1]), int(match[2])
+        pairs[first, second] = pairs[second, first] = link_class
+    for link_class in (default, *pairs.values()):
+        if link_class not in links:
+            raise ModelError(f"{where}: [links] names {link_class!r}, but the classes are {', '.join(links)}")
+    return pairs, default

@@ -1,0 +1,207 @@
+// Copies and fills that the runtime itself carries out, by a DMA engine or by a shader of its own.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "memory.hpp"
+#include "runtime.hpp"
+#include "stream.hpp"
+#include "timing.hpp"
+
+namespace emulator {
+namespace {
+
+struct End {
+  bool known = false;  // inside an allocation; otherwise pageable host memory
+  int owner = HOST;
+};
+
+// Fills `end`, or returns false when the range begins in an allocation and leaves it.
+bool resolve_end(const void* pointer, size_t nbytes, End& end) {
+  const auto allocation = memory().find(pointer);
+  if (!allocation) return true;
+  end.known = true;
+  end.owner = allocation->owner;
+  return allocation->holds(reinterpret_cast<uintptr_t>(pointer), nbytes);
+}
+
+// As on ROCm: between GPUs a shader copies what is small, unless the kind forbids compute units; inside one GPU a
+// shader always copies; to and from the host the DMA engines do.
+bool copies_by_dma(const End& from, const End& to, size_t nbytes, int kind) {
+  if (kind == hipMemcpyDeviceToDeviceNoCU) return true;
+  if (from.owner == HOST || to.owner == HOST) return true;
+  if (from.owner == to.owner) return false;
+  static const size_t minimum = [] {
+    const char* kibibytes = std::getenv("ROC_P2P_SDMA_SIZE");
+    return kibibytes ? std::strtoull(kibibytes, nullptr, 10) << 10 : model().dma.peer_minimum;
+  }();
+  return nbytes > minimum;
+}
+
+// The GPU whose engine or shader does it: an engine of the source where the source is a GPU, whatever the stream.
+int executing_device(const End& from, const End& to, int stream_device, bool dma) {
+  if (!dma) return stream_device;
+  if (from.owner != HOST) return from.owner;
+  return to.owner != HOST ? to.owner : stream_device;
+}
+
+OperationEnd copy_end(const OperationStart& start, int device, int from, int to, size_t nbytes, bool dma) {
+  count_copy(device, dma);
+  if (dma) {
+    count_moved(from, to, nbytes);
+    return dma_end(start, from, to, nbytes);
+  }
+  Traffic traffic;
+  traffic.read[static_cast<size_t>(from + 1)] = nbytes;
+  traffic.written[static_cast<size_t>(to + 1)] = nbytes;
+  count_moved(device, traffic);
+  return shader_end(start, device, traffic);
+}
+
+hipError_t copy(void* destination, const void* source, size_t nbytes, int kind, hipStream_t handle, bool blocking) {
+  if (kind != hipMemcpyDeviceToDeviceNoCU && (kind < hipMemcpyHostToHost || kind > hipMemcpyDefault)) {
+    return hipErrorInvalidMemcpyDirection;
+  }
+  if (!nbytes) return hipSuccess;
+  if (!destination || !source) return hipErrorInvalidValue;
+  End from, to;
+  if (!resolve_end(source, nbytes, from) || !resolve_end(destination, nbytes, to)) return hipErrorInvalidValue;
+  const bool between_devices = kind == hipMemcpyDeviceToDevice || kind == hipMemcpyDeviceToDeviceNoCU;
+  if (!to.known && (kind == hipMemcpyHostToDevice || between_devices)) return hipErrorInvalidValue;
+  if (!from.known && (kind == hipMemcpyDeviceToHost || between_devices)) return hipErrorInvalidValue;
+  const auto stream = resolve(handle);
+  if (!stream) return hipErrorInvalidHandle;
+  const bool dma = copies_by_dma(from, to, nbytes, kind);
+  const int device = executing_device(from, to, stream->device, dma);
+  CompletionPtr completion;
+  const hipError_t error = enqueue(
+      stream,
+      [=](const OperationStart& start) -> OperationEnd {
+        std::memmove(destination, source, nbytes);
+        return copy_end(start, device, from.owner, to.owner, nbytes, dma);
+      },
+      &completion);
+  if (error != hipSuccess || !completion) return error;
+  // Pageable memory goes through a staging buffer of the runtime: the call returns when it is over.
+  if (!blocking && from.known && to.known) return hipSuccess;
+  raise_host_clock(completion->wait());
+  advance_host_clock(model().synchronize);
+  return runtime().devices[stream->device]->sticky;
+}
+
+hipError_t fill(void* destination, size_t count, hipStream_t handle, bool blocking, int value, size_t width) {
+  const size_t nbytes = count * width;
+  if (!nbytes) return hipSuccess;
+  End to;
+  if (!destination || !resolve_end(destination, nbytes, to) || !to.known) return hipErrorInvalidValue;
+  const auto stream = resolve(handle);
+  if (!stream) return hipErrorInvalidHandle;
+  CompletionPtr completion;
+  const hipError_t error = enqueue(
+      stream,
+      [=](const OperationStart& start) -> OperationEnd {
+        auto* bytes = static_cast<char*>(destination);
+        if (width == 1) {
+          std::memset(bytes, value, nbytes);
+        } else {
+          for (size_t at = 0; at < nbytes; at += width) std::memcpy(bytes + at, &value, width);
+        }
+        Traffic traffic;
+        traffic.written[static_cast<size_t>(to.owner + 1)] = nbytes;
+        count_moved(stream->device, traffic);
+        return shader_end(start, stream->device, traffic);
+      },
+      &completion);
+  if (error != hipSuccess || !completion || !blocking) return error;
+  raise_host_clock(completion->wait());
+  advance_host_clock(model().synchronize);
+  return runtime().devices[stream->device]->sticky;
+}
+
+hipError_t check_devices(int first, int second) {
+  return is_device(first) && is_device(second) ? hipSuccess : hipErrorInvalidDevice;
+}
+
+}  // namespace
+}  // namespace emulator
+
+using namespace emulator;
+
+HIP_API hipError_t hipMemcpy(void* destination, const void* source, size_t nbytes, int kind) {
+  return api([&] { return copy(destination, source, nbytes, kind, nullptr, true); });
+}
+HIP_API hipError_t hipMemcpyWithStream(void* destination, const void* source, size_t nbytes, int kind,
+                                       hipStream_t stream) {
+  return api([&] { return copy(destination, source, nbytes, kind, stream, true); });
+}
+HIP_API hipError_t hipMemcpyAsync(void* destination, const void* source, size_t nbytes, int kind,
+                                  hipStream_t stream) {
+  return api([&] { return copy(destination, source, nbytes, kind, stream, false); });
+}
+HIP_API hipError_t hipMemcpyDtoD(void* destination, void* source, size_t nbytes) {
+  return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, nullptr, true); });
+}
+HIP_API hipError_t hipMemcpyDtoDAsync(void* destination, void* source, size_t nbytes, hipStream_t stream) {
+  return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, stream, false); });
+}
+HIP_API hipError_t hipMemcpyHtoD(void* destination, const void* source, size_t nbytes) {
+  return api([&] { return copy(destination, source, nbytes, hipMemcpyHostToDevice, nullptr, true); });
+}
+HIP_API hipError_t hipMemcpyHtoDAsync(void* destination, const void* source, size_t nbytes, hipStream_t stream) {
+  return api([&] { return copy(destination, source, nbytes, hipMemcpyHostToDevice, stream, false); });
+}
+HIP_API hipError_t hipMemcpyDtoH(void* destination, void* source, size_t nbytes) {
+  return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToHost, nullptr, true); });
+}
+HIP_API hipError_t hipMemcpyDtoHAsync(void* destination, void* source, size_t nbytes, hipStream_t stream) {
+  return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToHost, stream, false); });
+}
+
+// The device numbers are only checked for being there: the stream decides who copies.
+HIP_API hipError_t hipMemcpyPeer(void* destination, int destination_device, const void* source, int source_device,
+                                 size_t nbytes) {
+  return api([&]() -> hipError_t {
+    if (const hipError_t error = check_devices(destination_device, source_device)) return error;
+    return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, nullptr, true);
+  });
+}
+HIP_API hipError_t hipMemcpyPeerAsync(void* destination, int destination_device, const void* source,
+                                      int source_device, size_t nbytes, hipStream_t stream) {
+  return api([&]() -> hipError_t {
+    if (const hipError_t error = check_devices(destination_device, source_device)) return error;
+    return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, stream, false);
+  });
+}
+
+HIP_API hipError_t hipMemset(void* destination, int value, size_t nbytes) {
+  return api([&] { return fill(destination, nbytes, nullptr, true, value, 1); });
+}
+HIP_API hipError_t hipMemsetAsync(void* destination, int value, size_t nbytes, hipStream_t stream) {
+  return api([&] { return fill(destination, nbytes, stream, false, value, 1); });
+}
+HIP_API hipError_t hipMemsetD8Async(void* destination, unsigned char value, size_t count, hipStream_t stream) {
+  return api([&] { return fill(destination, count, stream, false, value, 1); });
+}
+HIP_API hipError_t hipMemsetD32(void* destination, int value, size_t count) {
+  return api([&] { return fill(destination, count, nullptr, true, value, 4); });
+}
+HIP_API hipError_t hipMemsetD32Async(void* destination, int value, size_t count, hipStream_t stream) {
+  return api([&] { return fill(destination, count, stream, false, value, 4); });
+}
+
+HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t nbytes, int device, hipStream_t handle) {
+  return api([&]() -> hipError_t {
+    const auto allocation = memory().find(pointer);
+    const auto stream = resolve(handle);
+    if (!stream) return hipErrorInvalidHandle;
+    if (device != HOST && !is_device(device)) return hipErrorInvalidDevice;
+    if (!allocation || allocation->kind != MemoryKind::Managed) return hipErrorInvalidValue;
+    if (!allocation->holds(reinterpret_cast<uintptr_t>(pointer), nbytes)) return hipErrorInvalidValue;
+    const int from = allocation->owner;
+    return enqueue(stream, [=](const OperationStart& start) -> OperationEnd {
+      memory().move(const_cast<void*>(pointer), device);
+      count_moved(from, device, nbytes);
+      return dma_end(start, from, device, nbytes);
+    });
+  });
+}

@@ -1,0 +1,98 @@
+// Graphs: one stream's work, captured in order and replayed for the price of one call.
+#include "runtime.hpp"
+#include "stream.hpp"
+
+using namespace emulator;
+
+namespace {
+
+struct Graph {
+  std::vector<Work> nodes;
+};
+
+enum : int { capture_none = 0, capture_active = 1, capture_invalidated = 2 };
+
+int capture_status(const Stream& stream) {
+  if (!stream.capture) return capture_none;
+  return stream.capture->invalidated ? capture_invalidated : capture_active;
+}
+
+}  // namespace
+
+HIP_API hipError_t hipStreamBeginCapture(hipStream_t handle, int) {
+  return api([&]() -> hipError_t {
+    std::lock_guard lock(runtime().mutex);
+    const auto stream = resolve(handle);
+    if (!stream) return hipErrorInvalidHandle;
+    constexpr uintptr_t last_special_handle = 2;
+    if (reinterpret_cast<uintptr_t>(handle) <= last_special_handle) return hipErrorStreamCaptureUnsupported;
+    if (stream->capture) return hipErrorIllegalState;
+    static unsigned long long captures = 0;
+    stream->capture = std::make_unique<Capture>();
+    stream->capture->id = ++captures;
+    return hipSuccess;
+  });
+}
+
+HIP_API hipError_t hipStreamEndCapture(hipStream_t handle, void** graph) {
+  return api([&]() -> hipError_t {
+    std::lock_guard lock(runtime().mutex);
+    const auto stream = resolve(handle);
+    if (!stream) return hipErrorInvalidHandle;
+    if (!graph) return hipErrorInvalidValue;
+    if (!stream->capture) return hipErrorIllegalState;
+    const std::unique_ptr<Capture> capture = std::move(stream->capture);
+    *graph = nullptr;
+    if (capture->invalidated) return hipErrorStreamCaptureInvalidated;
+    *graph = new Graph{std::move(capture->nodes)};
+    return hipSuccess;
+  });
+}
+
+HIP_API hipError_t hipStreamGetCaptureInfo(hipStream_t handle, int* status, unsigned long long* id) {
+  return api([&]() -> hipError_t {
+    std::lock_guard lock(runtime().mutex);
+    const auto stream = resolve(handle);
+    if (!stream) return hipErrorInvalidHandle;
+    if (!status) return hipErrorInvalidValue;
+    *status = capture_status(*stream);
+    if (id) *id = stream->capture ? stream->capture->id : 0;
+    return hipSuccess;
+  });
+}
+HIP_API hipError_t hipStreamGetCaptureInfo_v2(hipStream_t handle, int* status, unsigned long long* id, void** graph,
+                                              const void** dependencies, size_t* dependency_count) {
+  if (graph) *graph = nullptr;
+  if (dependencies) *dependencies = nullptr;
+  if (dependency_count) *dependency_count = 0;
+  return hipStreamGetCaptureInfo(handle, status, id);
+}
+HIP_API hipError_t hipStreamIsCapturing(hipStream_t handle, int* status) {
+  return hipStreamGetCaptureInfo(handle, status, nullptr);
+}
+
+HIP_API hipError_t hipGraphInstantiate(void** executable, void* graph, void** error_node, char*, size_t) {
+  return api([&]() -> hipError_t {
+    if (!executable || !graph) return hipErrorInvalidValue;
+    if (error_node) *error_node = nullptr;
+    *executable = new Graph(*static_cast<Graph*>(graph));
+    return hipSuccess;
+  });
+}
+HIP_API hipError_t hipGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);
+}
+HIP_API hipError_t hipGraphLaunch(void* executable, hipStream_t handle) {
+  return api([&]() -> hipError_t {
+    if (!executable) return hipErrorInvalidValue;
+    return enqueue_all(resolve(handle), static_cast<Graph*>(executable)->nodes);
+  });
+}
+HIP_API hipError_t hipGraphDestroy(void* graph) {
+  return api([&]() -> hipError_t {
+    if (!graph) return hipErrorInvalidValue;
+    delete static_cast<Graph*>(graph);
+    return hipSuccess;
+  });
+}
+HIP_API hipError_t hipGraphExecDestroy(void* executable) { return hipGraphDestroy(executable); }

@@ -1,0 +1,69 @@
+// Running one kernel launch: what goes in, what comes out.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hip_abi.hpp"
+#include "model.hpp"
+
+namespace emulator {
+
+constexpr unsigned MOST_PARAMETERS = 64;
+
+struct Dim {
+  unsigned x = 1, y = 1, z = 1;
+  uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
+// How a loaded module describes one kernel: see `transferbench::entry` in device.h.
+struct KernelEntry {
+  const char* name;
+  void (*function)();
+  void (*invoke)(void (*function)(), void** arguments);
+  const unsigned* sizes;       // of the parameters, ended by 0
+  const unsigned* alignments;  // of the parameters
+};
+
+struct Module {
+  void* handle = nullptr;
+  int device = 0;
+  int file = -1;
+  uintptr_t low = 0, high = 0;  // where its code and data lie
+  size_t tls_id = 0, tls_size = 0;
+  std::vector<void*> adopted;  // its writable data, known to Memory
+};
+
+// Bytes per owner of the memory; index 0 is the host, index d + 1 is device d.
+struct Traffic {
+  std::vector<uint64_t> read, written;
+  Traffic() : read(model().devices + 1), written(model().devices + 1) {}
+};
+
+struct Stamp {
+  uint64_t* where;
+  int stop;
+};
+
+struct Launch {
+  int device = 0;
+  std::shared_ptr<Module> module;
+  const KernelEntry* kernel = nullptr;
+  std::vector<std::vector<char>> arguments;
+  Dim grid, block;
+};
+
+struct GridOutcome {
+  hipError_t error = hipSuccess;
+  Traffic traffic;
+  std::vector<Stamp> stamps;
+  uint64_t clock_reads = 0;  // the most that one thread which never polled made
+  bool polled_host = false;
+  double host_seen = 0;  // the host's virtual clock when host memory was polled last
+};
+
+// Runs all blocks and returns when the last has ended. `start_ticks` is what the kernel's clock shows at first.
+GridOutcome run_grid(const Launch& launch, uint64_t start_ticks);
+
+}  // namespace emulator

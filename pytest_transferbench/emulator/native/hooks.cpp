@@ -1,0 +1,245 @@
+// The access hooks. Kernels are compiled with -fsanitize=thread but without its library: the functions the compiler
+// calls before every load and store are these. One cached range a direction makes the common access a subtraction, a
+// comparison and an addition; whatever misses it is looked up, checked and counted in the slow path.
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "block.hpp"
+#include "memory.hpp"
+#include "runtime.hpp"
+#include "stream.hpp"
+
+extern "C" void* __tls_get_addr(size_t* module_and_offset);
+
+namespace emulator {
+namespace {
+
+std::string describe_owner(int owner) { return owner == HOST ? "host memory" : "device " + std::to_string(owner); }
+
+std::string hexadecimal(uintptr_t value) {
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%lx", static_cast<unsigned long>(value));
+  return text;
+}
+
+}  // namespace
+
+bool Worker::is_private(uintptr_t address) const {
+  const auto stack = reinterpret_cast<uintptr_t>(thread_state.fibre->stack);
+  if (address - stack < StackPool::STACK) return true;
+  const Launch& launch = thread_state.block->grid->launch;
+  const Module& module = *launch.module;
+  if (address >= module.low && address < module.high) return true;
+  if (module.tls_size) {
+    size_t place[2] = {module.tls_id, 0};
+    if (address - reinterpret_cast<uintptr_t>(__tls_get_addr(place)) < module.tls_size) return true;
+  }
+  for (const auto& argument : launch.arguments) {
+    if (address - reinterpret_cast<uintptr_t>(argument.data()) < argument.size()) return true;
+  }
+  return false;
+}
+
+AccessRange* Worker::locate(Direction direction, uintptr_t address, size_t nbytes) {
+  constexpr size_t widest_access = 16;  // the hooks' fast path needs ranges at least this long
+  if (is_private(address)) return nullptr;
+  AccessRange* ranges = known_[direction];
+  unsigned slot = 0;
+  while (slot < known_count_[direction] && address - ranges[slot].base >= ranges[slot].length) ++slot;
+  AccessRange& hot = thread_state.hot[direction];
+  if (slot == known_count_[direction]) {
+    const auto allocation = memory().find(reinterpret_cast<const void*>(address));
+    const int device = thread_state.block->grid->launch.device;
+    const bool reachable = allocation && (allocation->kind != MemoryKind::Device || allocation->owner == device ||
+                                          runtime().devices[device]->peers[allocation->owner]);
+    if (!reachable) illegal(direction, address, nbytes);
+    if (slot == KNOWN) {
+      slot = known_next_[direction]++ % KNOWN;
+      flush();
+      if (hot_slot_[direction] == static_cast<int>(slot)) {
+        hot_slot_[direction] = -1;
+        hot = nothing_cached;
+      }
+    } else {
+      ++known_count_[direction];
+    }
+    ranges[slot] = {allocation->base, allocation->size, 0, allocation->owner};
+  }
+  AccessRange& range = ranges[slot];
+  if (nbytes > range.length || address - range.base > range.length - nbytes) illegal(direction, address, nbytes);
+  if (range.length < widest_access) return &range;
+  if (hot_slot_[direction] >= 0) ranges[hot_slot_[direction]].bytes += hot.bytes;
+  hot = {range.base, range.length, 0, range.owner};
+  hot_slot_[direction] = static_cast<int>(slot);
+  return &hot;
+}
+
+void Worker::illegal(Direction direction, uintptr_t address, size_t nbytes) {
+  Grid& grid = *thread_state.block->grid;
+  const int device = grid.launch.device;
+  const auto near = memory().below(reinterpret_cast<const void*>(address));
+  std::string why = "no allocation is there";
+  if (near && near->holds(address, nbytes)) {
+    why = "it belongs to device " + std::to_string(near->owner) + ", and peer access from device " +
+          std::to_string(device) + " is not enabled";
+  } else if (near && address - near->base < near->size + (64 << 10)) {
+    const uintptr_t past = address + nbytes - (near->base + near->size);
+    why = "it ends " + std::to_string(past) + " bytes past an allocation of " + std::to_string(near->size) +
+          " bytes on " + describe_owner(near->owner);
+  }
+  hipError_t none = hipSuccess;
+  if (grid.error.compare_exchange_strong(none, hipErrorIllegalAddress)) {
+    report_fault("kernel " + std::string(grid.launch.kernel->name) + " on device " + std::to_string(device) + ": " +
+                 (direction == READ ? "load" : "store") + " of " + std::to_string(nbytes) + " bytes at " +
+                 hexadecimal(address) + " is illegal: " + why);
+  }
+  abandon();
+}
+
+namespace {
+
+__attribute__((noinline)) void slow_access(Direction direction, const void* pointer, size_t nbytes) {
+  if (!thread_state.fibre) return;  // a module's own start-up code
+  AccessRange* range =
+      thread_state.worker->locate(direction, reinterpret_cast<uintptr_t>(pointer), nbytes);
+  if (range) range->bytes += nbytes;
+}
+
+// Accesses the compiler knows to be aligned: allocations begin at page boundaries, so one comparison does.
+template <Direction direction, size_t nbytes>
+inline void access(const void* pointer) {
+  AccessRange& hot = thread_state.hot[direction];
+  if (__builtin_expect(reinterpret_cast<uintptr_t>(pointer) - hot.base <= hot.length - nbytes, 1)) {
+    hot.bytes += nbytes;
+  } else {
+    slow_access(direction, pointer, nbytes);
+  }
+}
+
+// What a polling load sees, wide enough to tell one value from another.
+uint64_t peek(const void* pointer, size_t nbytes) {
+  uint64_t words[2] = {0, 0};
+  if (nbytes <= 8) {
+    switch (nbytes) {
+      case 1: words[0] = __atomic_load_n(static_cast<const uint8_t*>(pointer), __ATOMIC_SEQ_CST); break;
+      case 2: words[0] = __atomic_load_n(static_cast<const uint16_t*>(pointer), __ATOMIC_SEQ_CST); break;
+      case 4: words[0] = __atomic_load_n(static_cast<const uint32_t*>(pointer), __ATOMIC_SEQ_CST); break;
+      default: words[0] = __atomic_load_n(static_cast<const uint64_t*>(pointer), __ATOMIC_SEQ_CST);
+    }
+  } else {
+    std::memcpy(words, pointer, sizeof words);
+  }
+  return words[0] ^ (words[1] * 0x9e3779b97f4a7c15u);
+}
+
+// A volatile or atomic load. The first of an address is an ordinary load and counted; later ones are polls, which are
+// not counted, because how many there are is chance. A poll that sees nothing new lets the other threads run.
+void poll(const void* pointer, size_t nbytes) {
+  Fibre* self = thread_state.fibre;
+  if (!self) return;
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  AccessRange* range = thread_state.worker->locate(READ, address, nbytes);
+  Block& block = *thread_state.block;
+  self->polled = true;
+  uint64_t value = peek(pointer, nbytes);
+  Fibre::Seen* seen = nullptr;
+  for (Fibre::Seen& candidate : self->seen) {
+    if (candidate.address == address) seen = &candidate;
+  }
+  if (seen && seen->value == value) {
+    block.yield();
+    value = peek(pointer, nbytes);
+  } else if (++self->fresh_polls % Fibre::FRESH_POLLS_BEFORE_YIELD == 0) {
+    block.yield();
+    value = peek(pointer, nbytes);
+  }
+  if (range && range->owner == HOST) {
+    // Waiting for the host takes until the host's clock of that moment, and moves nothing worth a link's time.
+    block.polled_host = true;
+    block.host_seen = host_clock();
+  } else if (range && !seen) {
+    slow_access(READ, pointer, nbytes);
+  }
+  if (!seen) {
+    seen = &self->seen[self->seen_next++ % Fibre::REMEMBERED];
+    seen->address = address;
+  }
+  seen->value = value;
+}
+
+}  // namespace
+}  // namespace emulator
+
+using namespace emulator;
+
+#define ACCESS_HOOKS(N)                                                                                   \
+  HIP_API void __tsan_read##N(void* p) { access<READ, N>(p); }                                            \
+  HIP_API void __tsan_write##N(void* p) { access<WRITE, N>(p); }                                          \
+  HIP_API void __tsan_volatile_read##N(void* p) { poll(p, N); }                                           \
+  HIP_API void __tsan_volatile_write##N(void* p) { access<WRITE, N>(p); }                                 \
+  HIP_API void __tsan_unaligned_volatile_read##N(void* p) { poll(p, N); }                                 \
+  HIP_API void __tsan_unaligned_volatile_write##N(void* p) { slow_access(WRITE, p, N); }                  \
+  HIP_API void __tsan_unaligned_read##N(void* p) { slow_access(READ, p, N); }                             \
+  HIP_API void __tsan_unaligned_write##N(void* p) { slow_access(WRITE, p, N); }
+ACCESS_HOOKS(1)
+ACCESS_HOOKS(2)
+ACCESS_HOOKS(4)
+ACCESS_HOOKS(8)
+ACCESS_HOOKS(16)
+
+HIP_API void __tsan_read_range(void* p, size_t nbytes) { slow_access(READ, p, nbytes); }
+HIP_API void __tsan_write_range(void* p, size_t nbytes) { slow_access(WRITE, p, nbytes); }
+HIP_API void __tsan_vptr_read(void** p) { access<READ, 8>(p); }
+HIP_API void __tsan_vptr_update(void** p, void*) { access<WRITE, 8>(p); }
+HIP_API void __tsan_init() {}
+HIP_API void __tsan_func_entry(void*) {}
+HIP_API void __tsan_func_exit() {}
+HIP_API void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+HIP_API void __tsan_atomic_signal_fence(int) {}
+
+// Atomics are carried out here, always at the strongest order. Those that change nothing are polls.
+#define ATOMIC_CHANGE(BITS, T, NAME)                              \
+  HIP_API T __tsan_atomic##BITS##_##NAME(T* p, T value, int) {    \
+    access<WRITE, sizeof(T)>(p);                                  \
+    return __atomic_##NAME(p, value, __ATOMIC_SEQ_CST);           \
+  }
+#define ATOMIC_HOOKS(BITS, T)                                                                             \
+  HIP_API T __tsan_atomic##BITS##_load(T* p, int) {                                                       \
+    poll(p, sizeof(T));                                                                                   \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                          \
+  }                                                                                                       \
+  HIP_API void __tsan_atomic##BITS##_store(T* p, T value, int) {                                          \
+    access<WRITE, sizeof(T)>(p);                                                                          \
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                         \
+  }                                                                                                       \
+  HIP_API T __tsan_atomic##BITS##_exchange(T* p, T value, int) {                                          \
+    access<WRITE, sizeof(T)>(p);                                                                          \
+    return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);                                               \
+  }                                                                                                       \
+  ATOMIC_CHANGE(BITS, T, fetch_add)                                                                       \
+  ATOMIC_CHANGE(BITS, T, fetch_sub)                                                                       \
+  ATOMIC_CHANGE(BITS, T, fetch_and)                                                                       \
+  ATOMIC_CHANGE(BITS, T, fetch_or)                                                                        \
+  ATOMIC_CHANGE(BITS, T, fetch_xor)                                                                       \
+  ATOMIC_CHANGE(BITS, T, fetch_nand)                                                                      \
+  HIP_API int __tsan_atomic##BITS##_compare_exchange_strong(T* p, T* expected, T value, int, int) {       \
+    if (thread_state.fibre) thread_state.worker->locate(WRITE, reinterpret_cast<uintptr_t>(p), sizeof(T)); \
+    if (__atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {     \
+      access<WRITE, sizeof(T)>(p);                                                                        \
+      return 1;                                                                                           \
+    }                                                                                                     \
+    poll(p, sizeof(T));                                                                                   \
+    return 0;                                                                                             \
+  }                                                                                                       \
+  HIP_API int __tsan_atomic##BITS##_compare_exchange_weak(T* p, T* expected, T value, int a, int b) {     \
+    return __tsan_atomic##BITS##_compare_exchange_strong(p, expected, value, a, b);                       \
+  }                                                                                                       \
+  HIP_API T __tsan_atomic##BITS##_compare_exchange_val(T* p, T expected, T value, int a, int b) {         \
+    __tsan_atomic##BITS##_compare_exchange_strong(p, &expected, value, a, b);                             \
+    return expected;                                                                                      \
+  }
+ATOMIC_HOOKS(8, uint8_t)
+ATOMIC_HOOKS(16, uint16_t)
+ATOMIC_HOOKS(32, uint32_t)
+ATOMIC_HOOKS(64, uint64_t)

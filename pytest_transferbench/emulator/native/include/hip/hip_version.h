@@ -1,0 +1,4 @@
+#pragma once
+#define HIP_VERSION_MAJOR 7
+#define HIP_VERSION_MINOR 0
+#define HIP_VERSION 70051831

@@ -1,0 +1,77 @@
+// The functions that kernels call: who they are, barriers, votes, clocks. Declared in device.h and, for the plugin's
+// own kernels, in hipkernels/portability.h.
+#include <time.h>
+
+#include <cstring>
+
+#include "block.hpp"
+#include "runtime.hpp"
+
+using namespace emulator;
+
+HIP_API Dim transferbench_emulator_thread_index() { return thread_state.fibre->index; }
+HIP_API Dim transferbench_emulator_block_index() { return thread_state.block->index; }
+HIP_API Dim transferbench_emulator_block_dim() { return thread_state.block->grid->launch.block; }
+HIP_API Dim transferbench_emulator_grid_dim() { return thread_state.block->grid->launch.grid; }
+HIP_API unsigned transferbench_emulator_thread() { return thread_state.fibre->thread; }
+
+HIP_API unsigned transferbench_emulator_barrier(int predicate) {
+  thread_state.block->barrier(predicate != 0);
+  return thread_state.block->barrier_result;
+}
+
+HIP_API uint64_t transferbench_emulator_ballot(int predicate, int line) {
+  thread_state.block->vote(predicate != 0, line);
+  return thread_state.block->waves[thread_state.fibre->thread / 64].ballot;
+}
+
+// The value that lane `from` of this wavefront brought, or the caller's own when that lane did not take part.
+HIP_API uint64_t transferbench_emulator_lane(uint64_t value, int from, int line) {
+  thread_state.block->vote(value, line);
+  const Wave& wave = thread_state.block->waves[thread_state.fibre->thread / 64];
+  const bool there = from >= 0 && from < 64 && (wave.present >> from & 1);
+  return there ? wave.snapshot[from] : value;
+}
+
+HIP_API void transferbench_emulator_pause() { thread_state.block->yield(); }
+
+HIP_API unsigned long long transferbench_emulator_ticks() { return thread_state.block->grid->start_ticks; }
+
+// A thread that reads the clock in a loop must see it move: every read is one tick later than the one before.
+HIP_API unsigned long long transferbench_emulator_running_ticks() {
+  return thread_state.block->grid->start_ticks + thread_state.fibre->clock_reads++;
+}
+
+HIP_API unsigned long long transferbench_emulator_real_ticks() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<unsigned long long>(now.tv_sec) * 100'000'000 + static_cast<unsigned long long>(now.tv_nsec) / 10;
+}
+
+// The virtual end of a launch is known when all its blocks have ended, so stamps are written then. They are a
+// measuring device, not traffic: checked like a store, but not counted.
+HIP_API void transferbench_emulator_stamp(unsigned long long* where, int stop) {
+  thread_state.worker->locate(WRITE, reinterpret_cast<uintptr_t>(where), sizeof *where);
+  thread_state.block->stamps.push_back({reinterpret_cast<uint64_t*>(where), stop});
+}
+
+namespace {
+
+void check(Direction direction, const void* pointer, size_t nbytes) {
+  if (!thread_state.fibre || !nbytes) return;
+  AccessRange* range = thread_state.worker->locate(direction, reinterpret_cast<uintptr_t>(pointer), nbytes);
+  if (range) range->bytes += nbytes;
+}
+
+}  // namespace
+
+HIP_API void* transferbench_emulator_memcpy(void* destination, const void* source, size_t nbytes) {
+  check(READ, source, nbytes);
+  check(WRITE, destination, nbytes);
+  return std::memmove(destination, source, nbytes);
+}
+
+HIP_API void* transferbench_emulator_memset(void* destination, int value, size_t nbytes) {
+  check(WRITE, destination, nbytes);
+  return std::memset(destination, value, nbytes);
+}

@@ -1,0 +1,61 @@
+// The node being emulated, as the Python side hands it over: facts a program can ask for, and the physical parameters
+// of the virtual clock. Times are seconds, rates bytes a second.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace emulator {
+
+constexpr int HOST = -1;  // the host's index wherever a device index is expected
+
+struct Link {
+  std::string link_class;  // "local", "xgmi", "host"
+  double rate = 0;
+  double first = 0;  // what the first copy over it costs on top, hidden by nothing
+  int type = 0;      // hsa_amd_link_info_type_t: 2 PCIe, 4 xGMI
+  int hops = 0;
+};
+
+struct DmaEngine {
+  double issue = 0;
+  double rate = 0;
+  size_t peer_minimum = 0;  // copies between GPUs up to this size run as a shader unless the kind forbids it
+};
+
+struct Cpu {
+  int threads = 1;
+  double local_rate = 0, to_device_rate = 0, from_device_rate = 0;  // of one thread
+};
+
+struct Model {
+  std::string name, device_name, arch, compiler, kernel_cache, include_folder;
+  int devices = 0, compute_units = 0, xccs = 1, warp_size = 64, copy_engines = 0, pci_device_id = 0;
+  int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0, wall_clock_khz = 0;
+  bool large_bar = false;
+  size_t memory = 0;       // bytes a device reports
+  size_t pool = 0;         // bytes that all devices and pinned host memory share
+  size_t l2_cache = 0;
+  double launch = 0, overlap = 0, enqueue = 0, synchronize = 0;
+  DmaEngine dma;
+  Cpu cpu;
+  std::vector<std::string> pci;
+  std::vector<uint64_t> unique_ids;
+  std::vector<int> numa_nodes;
+
+  // The way from one end to another; both may be HOST or the same device.
+  const Link& link(int from, int to) const { return links_.at({from, to}); }
+
+  // Fills the model from "key value..." lines. Returns an empty string, or what is wrong in one line.
+  std::string read(const std::string& text);
+
+ private:
+  std::map<std::pair<int, int>, Link> links_;
+};
+
+// The one model of this process. It has no devices until the loader has opened it.
+Model& model();
+
+}  // namespace emulator

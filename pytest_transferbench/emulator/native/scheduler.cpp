@@ -1,0 +1,457 @@
+// Blocks, fibres and the OS threads that run them.
+//
+// A stream's own thread always serves the grid it launched, so a grid makes progress whatever else is going on; helper
+// threads, one less than there are processors, take blocks of any grid. A block stays on the OS thread it began on.
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <thread>
+
+#include "block.hpp"
+#include "runtime.hpp"
+
+extern "C" void* __tls_get_addr(size_t* module_and_offset);
+
+namespace emulator {
+
+__thread ThreadState thread_state = {{nothing_cached, nothing_cached}, nullptr, nullptr, nullptr};
+
+namespace {
+
+// Polling that sees nothing new must not keep a processor busy: first let others run, then sleep, at most 50 us.
+class Backoff {
+ public:
+  void reset() { idle_passes_ = 0; }
+  void pause() {
+    constexpr unsigned passes_of_yielding = 16;
+    constexpr long longest_ns = 50'000;
+    if (++idle_passes_ <= passes_of_yielding) {
+      sched_yield();
+      return;
+    }
+    if (!precise_) {
+      prctl(PR_SET_TIMERSLACK, 1000);  // the default slack alone is 50 us
+      precise_ = true;
+    }
+    const unsigned doublings = std::min(idle_passes_ - passes_of_yielding, 16u);
+    const timespec time{0, std::min(1000L << doublings, longest_ns)};
+    nanosleep(&time, nullptr);
+  }
+
+ private:
+  unsigned idle_passes_ = 0;
+  bool precise_ = false;
+};
+
+unsigned processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// The grids that helpers may take blocks from.
+class Helpers {
+ public:
+  void offer(const std::shared_ptr<Grid>& grid) {
+    std::lock_guard lock(mutex_);
+    grids_.push_back(grid);
+    if (!started_) {
+      started_ = true;
+      for (unsigned i = 1; i < processors(); ++i) std::thread([this] { run(); }).detach();
+    }
+    changed_.notify_all();
+  }
+
+  void withdraw(const std::shared_ptr<Grid>& grid) {
+    std::lock_guard lock(mutex_);
+    grids_.remove(grid);
+  }
+
+  // A block of any offered grid, in turn, so that a long grid does not keep a new one waiting.
+  std::unique_ptr<Block> take() {
+    std::lock_guard lock(mutex_);
+    for (size_t tries = grids_.size(); tries > 0; --tries) {
+      grids_.splice(grids_.end(), grids_, grids_.begin());
+      if (auto block = grids_.back()->take()) return block;
+    }
+    return nullptr;
+  }
+
+ private:
+  void run() {
+    Worker worker;
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] {
+          return std::any_of(grids_.begin(), grids_.end(), [](const auto& grid) { return grid->has_block(); });
+        });
+      }
+      worker.serve(nullptr);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<std::shared_ptr<Grid>> grids_;
+  bool started_ = false;
+};
+
+Helpers& helpers() {
+  static Helpers* instance = new Helpers;
+  return *instance;
+}
+
+unsigned resident_blocks(const Launch& launch) {
+  constexpr unsigned threads_of_a_unit = 2048;
+  const auto block = static_cast<unsigned>(launch.block.count());
+  return static_cast<unsigned>(model().compute_units) * std::max(1u, threads_of_a_unit / block);
+}
+
+// The loop of every fibre: run threads that have not begun until one of them waits or none is left.
+void fibre_main() {
+  for (;;) {
+    Fibre& fibre = *thread_state.fibre;
+    Block& block = *thread_state.block;
+    fibre.block = &block;
+    const Launch& launch = block.grid->launch;
+    void* arguments[MOST_PARAMETERS];
+    for (size_t i = 0; i < launch.arguments.size(); ++i) {
+      arguments[i] = const_cast<char*>(launch.arguments[i].data());
+    }
+    while (block.started < block.threads && block.grid->error == hipSuccess) {
+      const unsigned thread = block.started++;
+      fibre.thread = thread;
+      fibre.index = {thread % launch.block.x, thread / launch.block.x % launch.block.y,
+                     thread / launch.block.x / launch.block.y};
+      launch.kernel->invoke(launch.kernel->function, arguments);
+      block.thread_ended(fibre);
+    }
+    fibre.block = nullptr;
+    thread_state.worker->park(&fibre);
+    thread_state.worker->leave();
+  }
+}
+
+}  // namespace
+
+// ---- grids ----
+
+Grid::Grid(const Launch& launch_, uint64_t start_ticks_)
+    : launch(launch_),
+      start_ticks(start_ticks_),
+      blocks(launch_.grid.count()),
+      resident_limit(resident_blocks(launch_)) {}
+
+bool Grid::has_block() {
+  std::lock_guard lock(mutex);
+  return next < blocks && resident < resident_limit && error == hipSuccess;
+}
+
+std::unique_ptr<Block> Grid::take() {
+  std::lock_guard lock(mutex);
+  if (next >= blocks || resident >= resident_limit || error != hipSuccess) return nullptr;
+  ++resident;
+  return std::make_unique<Block>(shared_from_this(), next++);
+}
+
+GridOutcome run_grid(const Launch& launch, uint64_t start_ticks) {
+  static thread_local Worker worker;
+  auto grid = std::make_shared<Grid>(launch, start_ticks);
+  const bool helped = grid->blocks > 1;
+  if (helped) helpers().offer(grid);
+  worker.serve(grid.get());
+  if (helped) helpers().withdraw(grid);
+  std::unique_lock lock(grid->mutex);
+  grid->done.wait(lock, [&] { return grid->complete(); });
+  grid->outcome.error = grid->error;
+  return std::move(grid->outcome);
+}
+
+// ---- blocks ----
+
+Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
+    : grid(std::move(grid_)), threads(static_cast<unsigned>(grid->launch.block.count())) {
+  const Dim& dim = grid->launch.grid;
+  index = {static_cast<unsigned>(number % dim.x), static_cast<unsigned>(number / dim.x % dim.y),
+           static_cast<unsigned>(number / dim.x / dim.y)};
+}
+
+Block::Slice Block::run(Worker& worker) {
+  if (grid->error != hipSuccess) return Slice::Ended;
+  const unsigned started_before = started, finished_before = finished;
+  const uint64_t written_before = worker.written();
+  ready.insert(ready.end(), pollers.begin(), pollers.end());
+  pollers.clear();
+  for (;;) {
+    if (started < threads) {
+      worker.run(worker.idle_fibre());
+    } else if (!ready.empty()) {
+      Fibre* fibre = ready.front();
+      ready.pop_front();
+      worker.run(fibre);
+    } else {
+      break;
+    }
+    if (grid->error != hipSuccess) return Slice::Ended;
+  }
+  if (finished == threads) return Slice::Ended;
+  if (pollers.empty()) {
+    report_fault("kernel " + std::string(grid->launch.kernel->name) + " on device " +
+                 std::to_string(grid->launch.device) + ": the threads of a block wait for each other at different "
+                 "barriers or votes");
+    grid->error = hipErrorLaunchFailure;
+    return Slice::Ended;
+  }
+  const bool progressed = started != started_before || finished != finished_before ||
+                          worker.written() != written_before;
+  return progressed ? Slice::Progressed : Slice::Waiting;
+}
+
+void Block::thread_ended(Fibre& fibre) {
+  ++finished;
+  if (!fibre.polled) clock_reads = std::max(clock_reads, fibre.clock_reads);
+  if (fibre.polled) {
+    for (Fibre::Seen& seen : fibre.seen) seen = {};
+    fibre.polled = false;
+    fibre.fresh_polls = 0;
+  }
+  fibre.clock_reads = 0;
+  if (!waves.empty()) {
+    Wave& wave = waves[fibre.thread / 64];
+    --wave.alive;
+    finish_vote_if_full(wave);
+  }
+  release_barrier_if_full();
+}
+
+void Block::yield() {
+  pollers.push_back(thread_state.fibre);
+  thread_state.worker->leave();
+}
+
+void Block::barrier(bool predicate) {
+  Fibre* self = thread_state.fibre;
+  ++at_barrier;
+  barrier_true += predicate;
+  barrier_waiters.push_back(self);
+  if (!waves.empty()) {
+    Wave& wave = waves[self->thread / 64];
+    ++wave.at_barrier;
+    finish_vote_if_full(wave);
+  }
+  release_barrier_if_full();
+  thread_state.worker->leave();
+}
+
+void Block::release_barrier_if_full() {
+  if (!at_barrier || at_barrier + finished < threads) return;
+  barrier_result = barrier_true;
+  at_barrier = barrier_true = 0;
+  for (Wave& wave : waves) wave.at_barrier = 0;
+  ready.insert(ready.end(), barrier_waiters.begin(), barrier_waiters.end());
+  barrier_waiters.clear();
+}
+
+void Block::vote(uint64_t value, int site) {
+  Fibre* self = thread_state.fibre;
+  if (waves.empty()) {  // the first vote of the block: count who is left, lane by lane
+    waves.resize((threads + 63) / 64);
+    for (unsigned wave = 0; wave < waves.size(); ++wave) waves[wave].alive = std::min(64u, threads - wave * 64);
+    // Threads that ended before the first vote ran in order on one fibre, and so did those at a barrier.
+    for (unsigned thread = 0; thread < started; ++thread) waves[thread / 64].alive--;
+    auto count = [&](const Fibre* fibre) { waves[fibre->thread / 64].alive++; };
+    count(self);
+    for (const Fibre* fibre : ready) count(fibre);
+    for (const Fibre* fibre : pollers) count(fibre);
+    for (const Fibre* fibre : barrier_waiters) {
+      count(fibre);
+      waves[fibre->thread / 64].at_barrier++;
+    }
+  }
+  Wave& wave = waves[self->thread / 64];
+  self->vote_site = site;
+  self->vote_value = value;
+  wave.voters[self->thread % 64] = self;
+  ++wave.voting;
+  finish_vote_if_full(wave);
+  thread_state.worker->leave();
+}
+
+void Block::finish_vote_if_full(Wave& wave) {
+  if (!wave.voting || wave.voting + wave.at_barrier < wave.alive) return;
+  // Lanes of a wavefront that diverged vote at different lines: those further up in the source go first, as the
+  // hardware lets the longer way meet the shorter one.
+  int site = 0x7fffffff;
+  for (const Fibre* voter : wave.voters) {
+    if (voter) site = std::min(site, voter->vote_site);
+  }
+  wave.present = wave.ballot = 0;
+  for (unsigned lane = 0; lane < 64; ++lane) {
+    Fibre*& voter = wave.voters[lane];
+    if (!voter || voter->vote_site != site) continue;
+    wave.present |= uint64_t{1} << lane;
+    wave.ballot |= uint64_t{voter->vote_value != 0} << lane;
+    wave.snapshot[lane] = voter->vote_value;
+    ready.push_back(voter);
+    voter = nullptr;
+    --wave.voting;
+  }
+}
+
+// ---- workers ----
+
+Worker::~Worker() {
+  for (const auto& fibre : fibres_) stacks_.give(fibre->stack);
+}
+
+Fibre* Worker::idle_fibre() {
+  if (idle_.empty()) {
+    auto fibre = std::make_unique<Fibre>();
+    fibre->stack = stacks_.take();
+    prepare(fibre->context, fibre->stack, StackPool::STACK, fibre_main);
+    idle_.push_back(fibre.get());
+    fibres_.push_back(std::move(fibre));
+  }
+  Fibre* fibre = idle_.back();
+  idle_.pop_back();
+  return fibre;
+}
+
+void Worker::run(Fibre* fibre) {
+  thread_state.fibre = fibre;
+  switch_context(scheduler_, fibre->context);
+  thread_state.fibre = nullptr;
+}
+
+void Worker::leave() { switch_context(thread_state.fibre->context, scheduler_); }
+
+void Worker::abandon() {
+  leave();
+  __builtin_unreachable();
+}
+
+void Worker::enter(Block& block) {
+  if (ranges_grid_ != block.grid) {
+    forget_ranges();
+    ranges_grid_ = block.grid;
+  }
+  if (block.grid->launch.module->tls_size) adopt_shared_memory(block);
+  thread_state.block = &block;
+  thread_state.worker = this;
+}
+
+void Worker::adopt_shared_memory(Block& block) {
+  const Module& module = *block.grid->launch.module;
+  size_t place[2] = {module.tls_id, 0};
+  char* shared = static_cast<char*>(__tls_get_addr(place));
+  auto owner = std::find_if(shared_owners_.begin(), shared_owners_.end(),
+                            [&](const SharedOwner& entry) { return entry.tls_id == module.tls_id; });
+  if (owner == shared_owners_.end()) owner = shared_owners_.insert(owner, {module.tls_id, nullptr});
+  if (owner->block == &block) return;
+  if (owner->block) owner->block->saved_shared.assign(shared, shared + module.tls_size);
+  if (!block.saved_shared.empty()) std::memcpy(shared, block.saved_shared.data(), module.tls_size);
+  owner->block = &block;
+}
+
+void Worker::end(std::unique_ptr<Block> block) {
+  Grid& grid = *block->grid;
+  for (SharedOwner& owner : shared_owners_) {
+    if (owner.block == block.get()) owner.block = nullptr;
+  }
+  if (block->finished != block->threads) {  // given up in the middle: its stacks are good for new threads
+    for (const auto& fibre : fibres_) {
+      if (fibre->block != block.get()) continue;
+      char* stack = fibre->stack;
+      *fibre = Fibre{};
+      fibre->stack = stack;
+      prepare(fibre->context, stack, StackPool::STACK, fibre_main);
+      idle_.push_back(fibre.get());
+    }
+  }
+  flush();
+  std::lock_guard lock(grid.mutex);
+  GridOutcome& outcome = grid.outcome;
+  outcome.stamps.insert(outcome.stamps.end(), block->stamps.begin(), block->stamps.end());
+  outcome.clock_reads = std::max(outcome.clock_reads, block->clock_reads);
+  outcome.polled_host |= block->polled_host;
+  outcome.host_seen = std::max(outcome.host_seen, block->host_seen);
+  --grid.resident;
+  if (grid.complete()) grid.done.notify_all();
+}
+
+void Worker::serve(Grid* own) {
+  Backoff backoff;
+  auto take = [&] { return own ? own->take() : helpers().take(); };
+  for (;;) {
+    bool progressed = false;
+    for (auto& block : resident_) {
+      enter(*block);
+      const Block::Slice slice = block->run(*this);
+      thread_state.block = nullptr;
+      if (slice == Block::Slice::Ended) end(std::move(block));
+      progressed |= slice != Block::Slice::Waiting;
+    }
+    resident_.erase(std::remove(resident_.begin(), resident_.end(), nullptr), resident_.end());
+    // Blocks that only poll may wait for one that has not begun, so the number at work doubles until something moves.
+    if (!progressed) {
+      for (size_t more = std::max<size_t>(1, resident_.size()); more > 0; --more) {
+        auto block = take();
+        if (!block) break;
+        resident_.push_back(std::move(block));
+        progressed = true;
+      }
+    }
+    if (resident_.empty() && !progressed) break;
+    if (progressed) backoff.reset();
+    else backoff.pause();
+  }
+  forget_ranges();
+  if (fibres_.size() > 1024) {  // a grid of pollers is over: give the memory of its stacks back
+    for (const auto& fibre : fibres_) stacks_.give(fibre->stack);
+    fibres_.clear();
+    idle_.clear();
+    stacks_.trim();
+  }
+}
+
+uint64_t Worker::written() const {
+  uint64_t total = flushed_writes_ + thread_state.hot[WRITE].bytes;
+  for (unsigned i = 0; i < known_count_[WRITE]; ++i) total += known_[WRITE][i].bytes;
+  return total;
+}
+
+void Worker::flush() {
+  Grid& grid = *ranges_grid_;
+  std::lock_guard lock(grid.mutex);
+  for (const Direction direction : {READ, WRITE}) {
+    AccessRange& hot = thread_state.hot[direction];
+    if (hot_slot_[direction] >= 0) known_[direction][hot_slot_[direction]].bytes += hot.bytes;
+    hot.bytes = 0;
+    auto& totals = direction == READ ? grid.outcome.traffic.read : grid.outcome.traffic.written;
+    for (unsigned i = 0; i < known_count_[direction]; ++i) {
+      AccessRange& range = known_[direction][i];
+      totals[static_cast<size_t>(range.owner + 1)] += range.bytes;
+      if (direction == WRITE) flushed_writes_ += range.bytes;
+      range.bytes = 0;
+    }
+  }
+}
+
+void Worker::forget_ranges() {
+  if (!ranges_grid_) return;
+  flush();
+  for (const Direction direction : {READ, WRITE}) {
+    thread_state.hot[direction] = nothing_cached;
+    hot_slot_[direction] = -1;
+    known_count_[direction] = known_next_[direction] = 0;
+  }
+  ranges_grid_.reset();
+}
+
+}  // namespace emulator

@@ -1,0 +1,28 @@
+// The arithmetic of the virtual clock, in one place.
+#pragma once
+#include "grid.hpp"
+#include "stream.hpp"
+
+namespace emulator {
+
+// What a shader that moves these bytes takes. Alone: launch + first[class] + bytes / rate, over the way that takes
+// longest. Right behind another one its set-up hides behind the data still moving: max(F, F - overlap + bytes / rate)
+// with F = launch + first[class].
+OperationEnd shader_end(const OperationStart& start, int device, const Traffic& traffic);
+
+// What a DMA engine takes for one copy: issue + bytes / rate, at the slower of engine and link.
+OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbytes);
+
+// Bytes that have moved from one owner to another, all operations together; HOST is allowed.
+uint64_t moved_bytes(int from, int to);
+void count_moved(int from, int to, uint64_t nbytes);
+void count_moved(int device, const Traffic& traffic);
+
+// How many copies ran on each kind of engine.
+struct CopyCounts {
+  uint64_t dma = 0, shader = 0;
+};
+CopyCounts copy_counts(int device);
+void count_copy(int device, bool dma);
+
+}  // namespace emulator
