@@ -117,7 +117,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     _refuse_misuse(metafunc)
     generates = "transfer" in metafunc.fixturenames and not _parametrizes_itself(metafunc)
-    if run.blocked():
+    if not run.ready():
         if generates:
             metafunc.parametrize("transfer", [pytest.param(None, id="not-resolved")])
         return

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from pytest_transferbench.isolation.deadlines import BASE_SECONDS, FIRST_SECONDS, Watchdog, deadline_seconds
+from pytest_transferbench.transfer import Case, parse_transfer
+from tests.plugin.fake_machine import FakeMachine
+
+NODE = FakeMachine().node()
+
+
+def seconds(size: str, first: bool = False, **settings: int) -> float:
+    return deadline_seconds(Case(parse_transfer(f"(G0->G0->G1 0 {size})"), **settings), NODE, first)
+
+
+def test_more_bytes_have_more_time() -> None:
+    small, large = seconds("4K"), seconds("1G")
+    assert BASE_SECONDS < small < large
+    # 3 arms of 25 samples of 6 copies at a quarter of a GB/s.
+    assert large - small == pytest.approx(3 * 25 * 6 * (2**30 - 2**12) / 0.25e9)
+
+
+def test_more_samples_and_passes_have_more_time() -> None:
+    assert seconds("64M") < seconds("64M", samples=50)
+    assert seconds("64M") < seconds("64M", sub_iterations=8)
+
+
+def test_the_first_item_also_opens_the_runtime() -> None:
+    assert seconds("4K", first=True) - seconds("4K") == pytest.approx(FIRST_SECONDS)
+
+
+def test_an_item_nobody_knows_beforehand_has_plenty() -> None:
+    assert deadline_seconds(None, None, False) == BASE_SECONDS + FIRST_SECONDS
+
+
+def test_a_watchdog_can_be_cancelled_without_having_been_armed() -> None:
+    dog = Watchdog()
+    dog.cancel()
+    dog.arm(3600)
+    assert dog.armed
+    dog.close()
+    assert not dog.armed

@@ -1,0 +1,51 @@
+"""An item that never ends is ended, with a traceback, and under a worker costs nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import SUITE, RunPytest
+from tests.plugin.fake_machine import FakeMachine
+
+pytest_plugins = ["pytester"]
+
+PULLS = (*SUITE, "--gpus=0,1", "-k", "pull-gfx-G1-G0")
+
+
+@pytest.fixture(autouse=True)
+def _short_deadlines(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        from pytest_transferbench.isolation import deadlines
+        deadlines.deadline_seconds = lambda case, node, first: 1.0
+        """
+    )
+
+
+def test_in_one_process_the_run_ends_with_a_traceback(run_apart: RunPytest, machine: FakeMachine) -> None:
+    machine.hang = "pull-gfx-G1-G0-64M"
+    result = run_apart(*PULLS, "-v")
+    assert result.ret == 1
+    result.stderr.fnmatch_lines(["Timeout (0:00:01)!", "*in measure", "*test_p2p.py*in test_p2p"])
+    result.stdout.fnmatch_lines(["*pull-gfx-G1-G0-256M[]] PASSED *"])
+    result.stdout.no_fnmatch_line("*pull-gfx-G1-G0-4M*")
+
+
+def test_under_a_worker_the_run_goes_on(run_apart: RunPytest, machine: FakeMachine) -> None:
+    machine.hang = "pull-gfx-G1-G0-64M"
+    result = run_apart(*PULLS, "-n1")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stderr.fnmatch_lines(["Timeout (0:00:01)!"])
+    result.stdout.fnmatch_lines(["*worker 'gw0' crashed while running *pull-gfx-G1-G0-64M*"])
+
+
+def test_no_deadline_is_left_behind(run_apart: RunPytest, pytester: pytest.Pytester) -> None:
+    # The last test outlives the deadline of the transfer item before it, and waits for nothing but its own clock.
+    pytester.makepyfile(
+        """
+        import select
+        def test_a(transferbench): transferbench("(G1->G0->G0 0 4M)")
+        def test_b(): select.select([], [], [], 1.5)
+        """
+    )
+    run_apart().assert_outcomes(passed=2)

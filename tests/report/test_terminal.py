@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_transferbench.measurement import Finding, Measurement
+from pytest_transferbench.report import transport
+from pytest_transferbench.report.terminal import Results, blocks_text, live_status, rotation_text
+from tests.judge.measurements import at_gbps, measured
+
+MIB = 2**20
+
+
+def report(*measurements: Measurement, nodeid: str = "t.py::t", outcome: str = "passed", **more: Any) -> Any:
+    data = transport.carry(measurements)
+    return SimpleNamespace(
+        transferbench=data, nodeid=nodeid, when="call", outcome=outcome, passed=outcome == "passed", **more
+    )
+
+
+def results(*measurements: Measurement) -> Results:
+    made = Results()
+    for index, measurement in enumerate(measurements):
+        made.add(report(measurement, nodeid=str(index)))
+    return made
+
+
+def record(**fields: Any) -> transport.Record:
+    return transport.Record(transport.carry([measured(**fields)])[0])
+
+
+def test_a_passed_item_shows_its_bandwidth() -> None:
+    assert live_status(report(measured())) == ("passed", ".", ("PASSED    371.2 GB/s", {"green": True}))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        report(measured(), outcome="failed"),
+        report(measured(judged=False)),
+        report(measured(), wasxfail="expected"),
+        SimpleNamespace(when="call", passed=True),
+    ],
+)
+def test_other_reports_are_left_to_pytest(other: Any) -> None:
+    assert live_status(other) is None
+
+
+def test_rotation_and_blocks() -> None:
+    assert rotation_text(record()) == "rotation K=4 x 64M (pitch 67108864) = 256M"
+    assert rotation_text(record(method={"rotate_bytes": 0})) == "no rotation"
+    assert blocks_text(record()) == "64 blocks x 512 threads"
+    assert blocks_text(record(method={"block_threads": 0})) == ""
+    assert blocks_text(record(method={"block_threads": 0, "gate": "host", "subexecutors": 4})) == "4 threads"
+
+
+def test_a_repeated_item_counts_once_with_its_last_result() -> None:
+    made = results(measured())
+    made.add(report(measured(gbps={"steady": 200.0}), nodeid="0"))
+    lines = made.lines(0)
+    assert "     G1  200.0" in lines
+    assert lines[-1] == "verdicts: 1 NEW"
+
+
+def test_each_op_executor_and_size_has_a_matrix_of_its_own() -> None:
+    texts = ("(G1->G0->G0 0 64M)", "(G1->G1->G0 0 64M)", "(G1->D1->G0 0 64M)", "(G1->G0->G0 8 64M)")
+    titles = [line for line in results(*map(measured, texts)).lines(0) if "steady median" in line]
+    assert [title.partition(",")[0] for title in titles] == [
+        "pull gfx 64M",
+        "push gfx 64M",
+        "push dma 64M",
+        "pull gfx8 64M",
+    ]
+
+
+def test_suites_do_not_share_a_matrix() -> None:
+    lines = results(measured(key="one/x"), measured(key="two/x")).lines(0)
+    assert len([line for line in lines if "steady median" in line]) == 2
+
+
+def test_the_caption_gives_the_range_where_items_differ() -> None:
+    slower = {"steady": 371.2, "warm": 400.0, "cold": 354.0}
+    made = results(
+        measured(), measured("(G0->G1->G1 0 64M)", gbps=slower, method={"slices": 8})
+    )
+    (caption,) = [line for line in made.lines(0) if "warm/cold" in line]
+    assert caption == (
+        "rotation K=4 x 64M (pitch 67108864) = 256M (1 items), rotation K=8 x 64M (pitch 67108864) = 512M (1 items); "
+        "64 blocks x 512 threads; warm/cold 1.008 to 1.130"
+    )
+
+
+def test_what_was_not_judged_is_shown_and_not_counted() -> None:
+    lines = results(measured(judged=False)).lines(0)
+    (line,) = lines
+    assert line.startswith("not judged: pull-gfx-G1-G0-64M: 371.2 GB/s")
+
+
+def test_verdicts_are_counted_by_the_most_important_one() -> None:
+    both = (Finding("IMPOSSIBLE", "", fails=True), Finding("SLOW", "", fails=True))
+    lines = results(measured(), measured("(G0->G1->G1 0 64M)", verdicts=both)).lines(-1)
+    assert lines == ["verdicts: 1 IMPOSSIBLE, 1 NEW"]
+
+
+def test_warnings_are_said_once_and_rejected_samples_by_item() -> None:
+    arms = (at_gbps("steady", 371.2, rejected=("late", "late", "throttled")),)
+    made = results(
+        measured(warnings=("memory is tight",), arms=arms),
+        measured("(G0->G1->G1 0 64M)", warnings=("memory is tight",)),
+    )
+    assert made.lines(-1)[:2] == [
+        "samples taken again: pull-gfx-G1-G0-64M: 3: late (2); throttled (1)",
+        "warning: memory is tight (pull-gfx-G1-G0-64M and 1 more)",
+    ]
+
+
+def test_only_emulated_figures_are_called_so() -> None:
+    assert results(measured()).title() == "transfer bandwidth"
+    assert results(measured(emulated="mi300x-8")).title() == "transfer bandwidth, EMULATED mi300x-8"
