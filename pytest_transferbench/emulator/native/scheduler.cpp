@@ -436,6 +436,7 @@ void Worker::flush() {
     auto& totals = direction == READ ? grid.outcome.traffic.read : grid.outcome.traffic.written;
     for (unsigned i = 0; i < known_count_[direction]; ++i) {
       AccessRange& range = known_[direction][i];
+      if (!range.bytes) continue;  // also when the grid is over: every block's end has flushed, and the totals are gone
       totals[static_cast<size_t>(range.owner + 1)] += range.bytes;
       if (direction == WRITE) flushed_writes_ += range.bytes;
       range.bytes = 0;
