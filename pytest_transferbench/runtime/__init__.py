@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_transferbench.node import Node
+from pytest_transferbench.emulator import EmulatorError
+from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime.probing import ProbeError, probe_node
 from pytest_transferbench.runtime.protocol import Allocation, Kernel, Runtime, RuntimeFault, Stream
 from pytest_transferbench.runtime.telemetry import Telemetry
@@ -24,7 +25,7 @@ def open_runtime(node: Node, emulate: str | None = None) -> Runtime:
     """Open, in this process, the runtime that ``node`` was probed with; opened once, it serves the whole session.
 
     ``emulate`` is the model or file that the node was asked for with; it must come before anything has imported CuPy.
-    Raises :class:`RuntimeFault` when a library that the probing child loaded does not load here.
+    Raises :class:`RuntimeFault` when what the probing child loaded does not load here.
     """
     try:
         if node.runtime == "cuda":
@@ -35,8 +36,8 @@ def open_runtime(node: Node, emulate: str | None = None) -> Runtime:
             from pytest_transferbench.runtime.rocm import open_rocm
 
             return open_rocm(emulate or node.emulated)
-    except ImportError as error:
-        raise RuntimeFault("import", -1, type(error).__name__, str(error)) from error
+    except (ImportError, EmulatorError, OSError) as error:
+        raise RuntimeFault("opening the runtime", HOST, type(error).__name__, str(error)) from error
     from pytest_transferbench.runtime.host import HostRuntime
 
     return HostRuntime(node.why_no_gpu or "this node has no GPU")

@@ -101,9 +101,9 @@ def probe_emulated(model: str) -> Node:
     _require_wheel("the emulated node", "cupy-rocm", "emulator")
     try:
         activation = emulator.activate(model)
-    except Exception as error:
+    except emulator.EmulatorError as error:
         raise ProbeError(_first_line(error)) from error
-    return _read_rocm(Path(activation.kfd_root), activation.model.name)
+    return _read_rocm(activation.kfd_root, activation.model.name)
 
 
 def _read_rocm(kfd_root: Path, emulated: str | None) -> Node:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import hipkernels
+from pytest_transferbench.emulator import Activation, EmulatorError, activate
+from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import hip_api
 from pytest_transferbench.runtime.code_cache import cache_folder, code_object
 from pytest_transferbench.runtime.cupy_base import CupyRuntime, fault
@@ -26,14 +28,17 @@ EMULATED_DEADLINE_HZ = 100e6
 class EmulatedHost:
     """The host of an emulated node: its copies and its clock are the emulator's, and virtual."""
 
-    def __init__(self, activation: Any) -> None:
+    def __init__(self, activation: Activation) -> None:
         self._activation = activation
 
     def copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        self._activation.host_copy(destination, source, nbytes, threads)
+        try:
+            self._activation.host_copy(destination, source, nbytes, threads)
+        except EmulatorError as error:
+            raise RuntimeFault("host copy", HOST, "EmulatorError", str(error)) from error
 
     def clock(self) -> float:
-        return float(self._activation.host_clock())
+        return self._activation.host_clock()
 
     def close(self) -> None:
         """Nothing is kept: the emulated node lives as long as the process."""
@@ -102,10 +107,11 @@ class RocmRuntime(CupyRuntime):
 
 
 def open_rocm(emulate: str | None) -> RocmRuntime:
-    """Open ROCm, or the emulated node called ``emulate``, in this process."""
+    """Open ROCm, or the emulated node that ``emulate`` names (a model or a file), in this process.
+
+    Raises ``ImportError`` for a library that does not load, and what the emulator refuses as ``EmulatorError``.
+    """
     if emulate is None:
         return RocmRuntime(RealHost(), hip_api.load(), cache_folder())
-    from pytest_transferbench import emulator
-
-    activation = emulator.activate(emulate)
+    activation = activate(emulate)
     return RocmRuntime(EmulatedHost(activation), hip_api.load(), cache_folder(), emulated=True)

@@ -61,7 +61,9 @@ def read_node(
         driver=None if emulated else _driver(),
         runtime_version=_version(hip.runtime_version()),
         versions=host_facts.package_versions(),
-        environment=host_facts.settings(),
+        environment={
+            name: value for name, value in host_facts.settings().items() if emulated is None or name != "ROCM_PATH"
+        },  # an emulated node sets that one itself, to a folder of its own
         notes=tuple(_notes(devices, properties, emulated)),
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -189,13 +188,8 @@ def test_the_wrong_build_of_cupy_is_found_out(cuda: FakeCudaRuntime, monkeypatch
         probe.probe("cuda", None)
 
 
-def test_an_emulators_refusal_is_the_probes(wheels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_transferbench import emulator
-
-    def activate(model: str) -> SimpleNamespace:
-        raise ValueError(f"no node model {model!r}\nmore")
-
+def test_an_emulators_refusal_is_the_probes(wheels: list[str]) -> None:
     wheels.append("cupy-rocm-7-0")
-    monkeypatch.setattr(emulator, "activate", activate, raising=False)
-    with pytest.raises(ProbeError, match=r"^no node model 'nosuch'$"):
+    with pytest.raises(ProbeError, match="nosuch") as caught:
         probe.probe("auto", "nosuch")
+    assert len(str(caught.value).splitlines()) == 1

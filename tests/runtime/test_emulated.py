@@ -1,0 +1,169 @@
+"""The ROCm adapter on the unmodified wheels, over the emulated runtime."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from pytest_transferbench.node import HOST, LinkClass, Node
+from pytest_transferbench.runtime import (
+    Allocation,
+    ProbeError,
+    Runtime,
+    RuntimeFault,
+    Telemetry,
+    open_runtime,
+    probe_node,
+)
+from pytest_transferbench.transfer import Memory
+
+MODEL = "mi300x-8"
+NBYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def node() -> Node:
+    return probe_node("emulator", MODEL)
+
+
+@pytest.fixture(scope="module")
+def runtime(node: Node) -> Iterator[Runtime]:
+    opened = open_runtime(node, MODEL)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def pair(runtime: Runtime) -> Iterator[tuple[Allocation, Allocation]]:
+    pair = runtime.allocate(Memory("G", 0), NBYTES), runtime.allocate(Memory("G", 1), NBYTES)
+    yield pair
+    for allocation in pair:
+        runtime.free(allocation)
+
+
+def words(runtime: Runtime, allocation: Allocation) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    return np.frombuffer(runtime.read(allocation.pointer, allocation.nbytes, allocation.owner), dtype=np.uint32)
+
+
+def test_the_node(node: Node) -> None:
+    assert (node.runtime, node.emulated, len(node.devices)) == ("rocm", MODEL, 8)
+    device = node.device(7)
+    assert device.name.startswith("Emulated ")
+    assert (device.arch, device.compute_units, device.xccs, device.last_level_cache_bytes) == (
+        "gfx942",
+        304,
+        8,
+        256 << 20,
+    )
+    assert device.memory_gbps == pytest.approx(5324.8)
+    for a in range(8):
+        for b in range(8):
+            link = node.link(a, b)
+            assert link.link_class is (LinkClass.LOCAL if a == b else LinkClass.XGMI)
+            assert link.peer_access
+    assert node.link(0, 1).source_of_rate.startswith("KFD ")
+    assert node.link(HOST, 0).link_class is LinkClass.HOST
+    assert "ROCM_PATH" not in node.environment
+    assert Telemetry(node).snapshot() == {}
+
+
+def test_an_unknown_model_is_one_line() -> None:
+    with pytest.raises(ProbeError, match="nosuch") as caught:
+        probe_node("auto", "nosuch")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_dma_copies_move_every_byte_on_the_stream_and_take_virtual_time(
+    runtime: Runtime, pair: tuple[Allocation, Allocation]
+) -> None:
+    source, destination = pair
+    pattern = np.arange(NBYTES // 4, dtype=np.uint32)
+    runtime.write(source.pointer, pattern.tobytes(), 0)
+    stream, start, stop = runtime.open_stream(0), runtime.create_event(0), runtime.create_event(0)
+    runtime.enable_peer(0, 1)
+    runtime.enable_peer(0, 1)
+    runtime.record(start, stream)
+    runtime.dma_copy(destination.pointer, source.pointer, NBYTES, stream)
+    runtime.record(stop, stream)
+    runtime.synchronize(stream)
+    assert runtime.finished(stop)
+    assert runtime.elapsed_seconds(start, stop) > 0
+    assert (words(runtime, destination) == pattern).all()
+    runtime.destroy_event(start)
+    runtime.destroy_event(stop)
+    runtime.close_stream(stream)
+
+
+def test_a_kernel_is_compiled_by_hiprtc_loaded_and_run(runtime: Runtime, pair: tuple[Allocation, Allocation]) -> None:
+    destination, _ = pair
+    stamps = runtime.allocate(Memory("C", 0), 4096)
+    defines = {"TB_BLOCK": 256, "TB_UNROLL": 2}
+    kernel = runtime.compile(0, "copy", ["tb_write"], defines)["tb_write"]
+    assert runtime.compile(0, "copy", ["tb_write"], defines)["tb_write"] is kernel
+    stream = runtime.open_stream(0)
+    args = (
+        np.uint64(destination.pointer),
+        np.uint64(NBYTES),
+        np.uint32(0),
+        np.uint32(1),
+        np.uint64(stamps.pointer),
+    )
+    runtime.launch(kernel, 4, 256, args, stream)
+    runtime.synchronize(stream)
+    assert len(np.unique(words(runtime, destination))) == NBYTES // 4
+    first, last = runtime.array(stamps, 0, 16).view(np.uint64)
+    assert last > first
+    assert runtime.stamp_hz(0) == 1e8
+    assert runtime.deadline_hz(0) == 1e8
+    replay = runtime.capture(stream, lambda: runtime.launch(kernel, 4, 256, args, stream))
+    runtime.write(destination.pointer, bytes(NBYTES), 0)
+    replay()
+    runtime.synchronize(stream)
+    assert words(runtime, destination).any()
+    runtime.close_stream(stream)
+    runtime.free(stamps)
+
+
+@pytest.mark.parametrize("kind", ["G", "F", "U", "C"])
+def test_every_memory_kind_holds_what_is_written(runtime: Runtime, kind: str) -> None:
+    allocation = runtime.allocate(Memory(kind, 0), 4096)
+    assert allocation.pointer % 256 == 0
+    runtime.write(allocation.pointer, b"\xa5" * 4096, allocation.owner)
+    assert runtime.read(allocation.pointer, 4096, allocation.owner) == b"\xa5" * 4096
+    assert runtime.array(allocation, 1024, 2048).shape == (512,)
+    runtime.free(allocation)
+
+
+def test_host_copies_move_the_virtual_clock(runtime: Runtime) -> None:
+    source, destination = (runtime.allocate(Memory("C", 0), NBYTES) for _ in range(2))
+    runtime.write(source.pointer, b"\x5a" * NBYTES, HOST)
+    begun = runtime.host_clock()
+    runtime.host_copy(destination.pointer, source.pointer, NBYTES, 4)
+    assert runtime.host_clock() > begun
+    assert runtime.read(destination.pointer, NBYTES, HOST) == b"\x5a" * NBYTES
+    with pytest.raises(RuntimeFault, match=r"^host copy on the host failed: EmulatorError "):
+        runtime.host_copy(destination.pointer, source.pointer, 1 << 30, 4)
+    for allocation in (source, destination):
+        runtime.free(allocation)
+
+
+def test_faults_name_call_device_and_code(runtime: Runtime, node: Node) -> None:
+    with pytest.raises(RuntimeFault, match=r"^hipMalloc on GPU 3 failed: hipErrorOutOfMemory ") as caught:
+        runtime.allocate(Memory("G", 3), node.device(3).memory_bytes * 2)
+    assert (caught.value.call, caught.value.device, caught.value.code) == ("hipMalloc", 3, "hipErrorOutOfMemory")
+    with pytest.raises(RuntimeFault, match=r"^hipMalloc on GPU 3 failed: hipErrorOutOfMemory "):
+        runtime.allocate(Memory("U", 3), node.device(3).memory_bytes * 2)
+    with pytest.raises(RuntimeFault, match=r"^hipSetDevice on GPU 99 failed: hipErrorInvalidDevice "):
+        runtime.open_stream(99)
+    with pytest.raises(RuntimeFault, match=r"^compilation of copy.hip on GPU 0 failed: HIPRTC_ERROR_COMPILATION "):
+        runtime.compile(0, "copy", ["tb_copy"], {"TB_BLOCK": "(", "TB_UNROLL": 1})
+    with pytest.raises(RuntimeFault, match=r"^look-up of kernel nothing on GPU 0 failed: hipErrorNotFound "):
+        runtime.compile(0, "copy", ["nothing"], {"TB_BLOCK": 256, "TB_UNROLL": 2})
+
+
+def test_what_is_free_is_less_after_an_allocation(runtime: Runtime) -> None:
+    before = runtime.free_bytes(2)
+    allocation = runtime.allocate(Memory("G", 2), 64 << 20)
+    assert runtime.free_bytes(2) <= before - (64 << 20)
+    runtime.free(allocation)
+    assert runtime.free_bytes(2) == before
