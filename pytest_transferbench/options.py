@@ -319,7 +319,8 @@ def resolve(
 ) -> Settings:
     """Return the settings; each mapping holds the text given there, the first and the last by :attr:`Option.name`.
 
-    ``short_forms_taken`` are spellings that mean something else in this run: no message then uses them. Raises ``ValueError`` in one line that says which text, given where, is refused, and what is allowed.
+    ``short_forms_taken`` are spellings that mean something else in this run: no message then uses them. Raises
+    ``ValueError`` in one line that says which text, given where, is refused, and what is allowed.
     """
     fields: dict[str, Any] = {}
     sources: dict[str, str] = {}

@@ -74,10 +74,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if _only_informs(config):
         return
     run = config.stash[_RUN] = Run(config)
-    if options.asked(config) and not xdist.is_worker(config):
+    if options.asked(config):
         if run.refusal and options.asked_on_command_line(config):
             raise pytest.UsageError(f"{' '.join(options.asked_on_command_line(config))}: {run.refusal}")
-        if not run.ready():
+        # A worker's failure is told by its items: all its controller would see of it is a worker that does not start.
+        if not run.ready() and not xdist.is_worker(config):
             raise pytest.UsageError(run.error)
         xdist.allow_restarts(config)
     if xdist.is_controller(config):
@@ -221,9 +222,10 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     if run is None or not run.items or run.blocked():
         return []
     selected = [item for item in items if _is_ours(item)]
-    to_run = [case for item in selected if not item.get_closest_marker("skip") and (case := _case_of(item))]
+    to_run = [item for item in selected if not item.get_closest_marker("skip")]
+    seconds = run.estimate(case for item in to_run if (case := _case_of(item)))
     count = f"transferbench: {len(selected)} of {run.items} transfer cases selected, {len(to_run)} to run"
-    return [*_header(config), f"{count}, about {_duration(run.estimate(to_run))}", *run.notes]
+    return [*_header(config), f"{count}, about {_duration(seconds)}", *run.notes]
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -378,7 +380,7 @@ def _header(config: pytest.Config) -> list[str]:
         return []
     config.stash[_HEADER_SHOWN] = True
     return header.header_lines(
-        run.settings, run.node, run.gpus, os.environ, options.short_forms_taken(config)
+        run.settings, run.node, run.gpus, run.sizes, os.environ, options.short_forms_taken(config)
     )
 
 

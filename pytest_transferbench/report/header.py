@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_transferbench.cases import default_sizes
 from pytest_transferbench.node import HOST, Device, Node
 from pytest_transferbench.options import Settings, environment_lines
 from pytest_transferbench.transfer import format_size
@@ -15,15 +14,16 @@ def header_lines(
     settings: Settings,
     node: Node,
     gpus: Sequence[int],
+    sizes: Sequence[int],
     environment: Mapping[str, str],
     short_forms_taken: Iterable[str],
 ) -> list[str]:
-    """Return the header, one fact a line."""
+    """Return the header, one fact a line; ``sizes`` are the bytes that a case moves where no mark says otherwise."""
     lines = [_runtime(node)]
     lines += _devices([device for device in node.devices if device.index in gpus])
     lines += _links(node, gpus)
     lines += node.notes
-    lines.append(_sizes(settings, node))
+    lines.append(_sizes(settings, node, sizes))
     lines += [f"{name} belongs to somebody else here: use --transfer-{name[2:]}" for name in short_forms_taken]
     lines += environment_lines(settings, environment)
     return [f"transferbench: {lines[0]}", *(f"  {line}" for line in lines[1:])]
@@ -85,8 +85,7 @@ def _end(index: int) -> str:
     return "C0" if index == HOST else f"G{index}"
 
 
-def _sizes(settings: Settings, node: Node) -> str:
-    sizes = settings.sizes or default_sizes(node)
+def _sizes(settings: Settings, node: Node, sizes: Sequence[int]) -> str:
     kind = "an emulated node" if node.emulated else "a node with GPUs" if node.devices else "a node without a GPU"
     where = f"from {settings.sources['sizes']}" if settings.sizes else f"default on {kind}"
     rotation = {None: "auto", 0: "off"}.get(settings.rotate_bytes) or format_size(settings.rotate_bytes or 0)

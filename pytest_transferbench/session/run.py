@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_transferbench import options
-from pytest_transferbench.cases import Plan, Request, build_cases, selected_gpus
+from pytest_transferbench.cases import Plan, Request, build_cases, default_sizes, selected_gpus
 from pytest_transferbench.isolation import xdist
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import Settings
@@ -30,6 +30,16 @@ def probe(settings: Settings) -> Node:
     try:
         return probe_node(settings.runtime, settings.emulate)
     except ProbeError as error:
+        raise ValueError(str(error)) from None
+
+
+def activate(model: str) -> None:
+    """Make this process run on the emulated node ``model``; raises ``ValueError`` in one line."""
+    from pytest_transferbench.emulator import EmulatorError, activate
+
+    try:
+        activate(model)
+    except EmulatorError as error:
         raise ValueError(str(error)) from None
 
 
@@ -102,6 +112,14 @@ class Run:
             spelling = self.settings.sources["runtime"]
             raise ValueError(f"{spelling}={self.settings.runtime}: {self.node.why_no_gpu or 'it shows no GPU'}")
         self.gpus = selected_gpus(self.settings, self.node)
+        if self.node.emulated and not xdist.is_controller(self._config):
+            # Now, before any test module is imported: one that imports CuPy would bind it to a real runtime.
+            activate(self.settings.emulate or self.node.emulated)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes in bytes that are run where no mark says otherwise."""
+        return self.settings.sizes or default_sizes(self.node)
 
     def for_workers(self) -> dict[str, Any]:
         """Return what the controller hands every worker: plain data only."""

@@ -1,7 +1,8 @@
 """A machine without hardware for the pytest surfaces: a node to be probed and an engine that makes figures up.
 
-It stands behind the two doors ``session.run.probe`` and ``session.run.open_bench``. In this process a fixture puts it
-there; in a child ``-p fake_machine`` does, reading the machine from the environment variable ``FAKE_MACHINE``.
+It stands behind the doors ``probe``, ``activate`` and ``open_bench`` of ``session.run``. In this process a fixture
+puts it there; in a child ``-p fake_machine`` does, reading the machine from the environment variable
+``FAKE_MACHINE``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 # pytester forgets what a run in this process imported, and numpy cannot be loaded twice.
-import pytest_transferbench.engine  # noqa: F401
+import pytest_transferbench.engine
 import pytest_transferbench.judge  # noqa: F401
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
@@ -47,6 +48,7 @@ class FakeMachine:
     fault: str | None = None
     lease_fault: str | None = None
     open_fault: str | None = None
+    activate_error: str | None = None
     probe_error: str | None = None
     rejected: int = 0
     warning: str | None = None
@@ -202,7 +204,13 @@ def install(machine: FakeMachine, set_attribute: Any = setattr) -> None:
             raise RuntimeFault("hipInit", -1, "hipErrorNoDevice", machine.open_fault)
         return FakeBench(machine, node)
 
+    def activate(model: str) -> None:
+        machine.say(f"activate {model}")
+        if machine.activate_error:
+            raise ValueError(machine.activate_error)
+
     set_attribute(run, "probe", probe)
+    set_attribute(run, "activate", activate)
     set_attribute(run, "open_bench", open_bench)
 
 

@@ -146,6 +146,4 @@ def pytest_elsewhere(checkout: Path, *args: str) -> subprocess.CompletedProcess[
     """Run the ``pytest`` command, which does not put the current folder on the path, with this very copy installed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(Path(__file__).parent)])}
     command = [sys.executable, "-P", "-c", "import pytest_transferbench, pytest; raise SystemExit(pytest.main())"]
-    return subprocess.run(
-        [*command, *args], cwd=checkout, env=environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([*command, *args], cwd=checkout, env=environment, capture_output=True, text=True, check=False)

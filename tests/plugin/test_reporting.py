@@ -17,9 +17,7 @@ pytest_plugins = ["pytester"]
 ONE = (*SUITE, "--sizes=64M", "-k", "pull-gfx-G1-G0")
 
 
-def test_the_header_describes_the_machine_and_what_was_asked(
-    run: RunPytest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_header_describes_the_machine_and_what_was_asked(run: RunPytest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUM_WARMUPS", "4")
     monkeypatch.setenv("USE_GPU_DMA", "1")
     result = run(*ONE, "--gpus=0,1")
@@ -102,7 +100,9 @@ def test_the_matrix_has_sources_as_rows(run: RunPytest, machine: FakeMachine) ->
     )
 
 
-def test_corrupt_data_has_no_bandwidth_anywhere(run: RunPytest, machine: FakeMachine, pytester: pytest.Pytester) -> None:
+def test_corrupt_data_has_no_bandwidth_anywhere(
+    run: RunPytest, machine: FakeMachine, pytester: pytest.Pytester
+) -> None:
     machine.wrong_words = 5
     result = run(*ONE, "-v", "--junitxml=out.xml")
     result.assert_outcomes(failed=1, deselected=24)
@@ -198,6 +198,11 @@ def journal_lines(name: str = "journal.jsonl") -> list[str]:
     return [line for line in Path(name).read_text().splitlines() if '"item"' in line]
 
 
-@pytest.mark.parametrize("off", ["no:terminal", "no:junitxml", "no:faulthandler"])
-def test_other_plugins_may_be_off(run: RunPytest, off: str) -> None:
-    assert run(*ONE, "-p", off).ret == 0
+@pytest.mark.parametrize("other", ["no:terminal", "no:junitxml", "no:faulthandler", "no:xdist", "no:benchmark"])
+def test_other_plugins_may_be_off(run: RunPytest, other: str) -> None:
+    assert run(*ONE, "-p", other).ret == 0
+
+
+@pytest.mark.parametrize("other", ["xdist", "pytest_benchmark.plugin"])
+def test_other_plugins_may_be_on(run: RunPytest, other: str) -> None:
+    run("-p", other, *ONE).assert_outcomes(passed=1, deselected=24)

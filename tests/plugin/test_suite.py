@@ -70,6 +70,54 @@ def test_the_machine_is_opened_once_and_closed(run: RunPytest, said: Callable[[s
     assert said("close") == ["close"]
 
 
+@pytest.mark.parametrize("worker", [(), ("-n1",)])
+def test_an_emulated_node_is_there_before_any_test_module_is_imported(
+    run_apart: RunPytest,
+    machine: FakeMachine,
+    pytester: pytest.Pytester,
+    said: Callable[[str], list[str]],
+    worker: tuple[str, ...],
+) -> None:
+    machine.emulated = "mi300x-8"
+    pytester.makepyfile(
+        f"""
+        from pathlib import Path
+        with Path({machine.log!r}).open("a") as log:
+            log.write("0 import\\n")
+        def test_one(transferbench): transferbench("(G0->G0->G1 0 4M)")
+        """
+    )
+    run_apart("--transfer-emulate=mi300x-8", *worker).assert_outcomes(passed=1)
+    assert [line.split()[0] for line in said("")][:4] == ["probe", "activate", "import", "open"]
+    assert said("activate") == ["activate mi300x-8"]
+
+
+def test_an_emulated_node_that_comes_too_late_is_refused(run: RunPytest, machine: FakeMachine) -> None:
+    machine.emulated, machine.activate_error = "mi300x-8", "cupy is already imported"
+    result = run(*SUITE, "--transfer-emulate=mi300x-8")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: cupy is already imported"])
+
+
+def test_a_real_node_activates_nothing(run: RunPytest, said: Callable[[str], list[str]]) -> None:
+    run(*SUITE, "-k", "pull-gfx-G1")
+    assert said("activate") == []
+
+
+def test_what_there_is_to_do_is_said_beforehand(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench(ops="pull", sizes="1G", samples=10000)
+        def test_pairs(transfer, transferbench): pass
+        def test_named_inside(transferbench): pass
+        """
+    )
+    result = run("--gpus=0,1")
+    # Two pulls by gfx and one nobody knows; those by dma are skipped. 10000 samples of 4 copies of 1 GiB at 50 GB/s.
+    result.stdout.fnmatch_lines(["transferbench: 5 of 5 transfer cases selected, 3 to run, about 29 min"])
+
+
 def test_collecting_opens_nothing(run: RunPytest, said: Callable[[str], list[str]]) -> None:
     run(*SUITE, "--collect-only")
     assert said("probe")

@@ -91,7 +91,9 @@ def test_without_options_only_the_transfer_items_are_refused(
     pytester.makepyfile(USERS_FILE)
     result = run_apart("-n2")
     result.assert_outcomes(passed=1, errors=2)  # two pairs
-    result.stdout.fnmatch_lines(["ERROR *test_mine* - Failed: transfer tests cannot share a machine between 2 workers*"])
+    result.stdout.fnmatch_lines(
+        ["ERROR *test_mine* - Failed: transfer tests cannot share a machine between 2 workers*"]
+    )
 
 
 def test_a_project_without_transfers_has_as_many_workers_as_it_likes(

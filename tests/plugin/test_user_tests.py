@@ -264,7 +264,9 @@ def test_a_mark_wins_over_the_command_line(
         """
     )
     run("--transfer-rotate=8M", "--ops=pull", "--sizes=1M").assert_outcomes(passed=2)
-    assert said("measure") == [f"measure push-gfx-{pair}-1M data=None floor=None rotate=0" for pair in ("G0-G1", "G1-G0")]
+    assert said("measure") == [
+        f"measure push-gfx-{pair}-1M data=None floor=None rotate=0" for pair in ("G0-G1", "G1-G0")
+    ]
 
 
 def test_strict_markers_know_our_marks(run: RunPytest, pytester: pytest.Pytester) -> None:

@@ -10,7 +10,7 @@ from tests.plugin.fake_machine import FakeMachine
 
 def lines(node: Node, settings: Settings | None = None, taken: tuple[str, ...] = ()) -> list[str]:
     gpus = tuple(device.index for device in node.devices)
-    return header_lines(settings or Settings(), node, gpus, {}, taken)
+    return header_lines(settings or Settings(), node, gpus, (1 << 20,), {}, taken)
 
 
 def test_a_machine_without_a_gpu_says_why() -> None:
@@ -32,7 +32,7 @@ def test_devices_that_differ_have_lines_of_their_own() -> None:
 
 def test_only_selected_gpus_and_their_links_are_listed() -> None:
     node = FakeMachine(gpus=4).node()
-    shown = header_lines(Settings(), node, (1, 3), {}, ())
+    shown = header_lines(Settings(), node, (1, 3), (1 << 20,), {}, ())
     assert any(line.startswith("  using GPUs 1, 3:") for line in shown)
     assert "  links G1-G3 G3-G1: xGMI 400.0 GB/s a direction (a fake table)" in shown
 
@@ -56,3 +56,11 @@ def test_rotation_as_asked() -> None:
     for text, said in (("auto", "auto"), ("0", "off"), ("8G", "8G")):
         shown = lines(FakeMachine().node(), resolve({"rotate": text}, {}, {}))
         assert any(f"rotation {said};" in line for line in shown)
+
+
+def test_where_the_sizes_come_from() -> None:
+    assert "  sizes 1M (default on a node with GPUs); rotation auto; 25 samples" in lines(FakeMachine().node())
+    emulated = lines(FakeMachine(emulated="mi300x-8").node())
+    assert "  sizes 1M (default on an emulated node); rotation auto; 25 samples" in emulated
+    asked = lines(FakeMachine().node(), resolve({"sizes": "1M"}, {}, {}))
+    assert "  sizes 1M (from --sizes); rotation auto; 25 samples" in asked

@@ -82,9 +82,7 @@ def test_suites_do_not_share_a_matrix() -> None:
 
 def test_the_caption_gives_the_range_where_items_differ() -> None:
     slower = {"steady": 371.2, "warm": 400.0, "cold": 354.0}
-    made = results(
-        measured(), measured("(G0->G1->G1 0 64M)", gbps=slower, method={"slices": 8})
-    )
+    made = results(measured(), measured("(G0->G1->G1 0 64M)", gbps=slower, method={"slices": 8}))
     (caption,) = [line for line in made.lines(0) if "warm/cold" in line]
     assert caption == (
         "rotation K=4 x 64M (pitch 67108864) = 256M (1 items), rotation K=8 x 64M (pitch 67108864) = 512M (1 items); "
