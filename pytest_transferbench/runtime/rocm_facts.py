@@ -98,23 +98,11 @@ def match_nodes(
 
 def physical_gpus(addresses: Sequence[tuple[int, int, int]], nodes: Sequence[kfd.KfdNode | None]) -> list[str]:
     """Return one name per device, equal for devices that share a PCI address or a unique id of the driver."""
-    names: list[str] = []
-    for index, (address, node) in enumerate(zip(addresses, nodes, strict=True)):
-        shared = next(
-            (
-                names[earlier]
-                for earlier in range(index)
-                if addresses[earlier] == address or _same_gpu(nodes[earlier], node)
-            ),
-            None,
-        )
+    names: dict[tuple[int, int, int], str] = {}
+    for address, node in zip(addresses, nodes, strict=True):
         own = f"{node.unique_id:016x}" if node is not None and node.unique_id else host_facts.pci_address(*address)[:-2]
-        names.append(shared or own)
-    return names
-
-
-def _same_gpu(a: kfd.KfdNode | None, b: kfd.KfdNode | None) -> bool:
-    return a is not None and b is not None and a.unique_id != 0 and a.unique_id == b.unique_id
+        names.setdefault(address, own)
+    return [names[address] for address in addresses]
 
 
 def _device(

@@ -46,6 +46,12 @@ def test_host_memory_is_pinned_portable_and_mapped(cuda: FakeCudaRuntime, runtim
     assert cuda.calls == [("hostAlloc", 4096, 3), ("freeHost", allocation.pointer)]
 
 
+def test_host_memory_of_another_numa_node_is_refused(cuda: FakeCudaRuntime, runtime: CudaRuntime) -> None:
+    with pytest.raises(RuntimeFault, match="C1: host memory is C0"):
+        runtime.allocate(Memory("C", 1), 4096)
+    assert cuda.calls == []
+
+
 @pytest.mark.parametrize("memory", [Memory("F", 0), Memory("U", 0)])
 def test_amd_memory_kinds_are_refused(runtime: CudaRuntime, memory: Memory) -> None:
     with pytest.raises(RuntimeFault, match=rf"^allocate on GPU 0 failed: unsupported {memory}: only G .*AMD's$"):

@@ -25,6 +25,7 @@ def test_the_answer_is_found_among_noise(tmp_path: Path) -> None:
     command = child(
         tmp_path,
         """
+        print('{"error": "the JSON of a library that was only warning"}')
         print("loading libfoo", end="")
         print("\\n" + '{"not": "an answer"}')
         print(NODE)
