@@ -75,7 +75,7 @@ class Bench:
         return self._clock_facts[index]
 
     def next_nonce(self) -> int:
-        """Return a nonce no earlier block of copies has used."""
+        """Return a nonce no earlier case has used."""
         self._nonce += 1
         return self._nonce
 

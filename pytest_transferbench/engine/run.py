@@ -101,6 +101,9 @@ class _Run:
             facts = self.bench.clock_facts(self.device.index)
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
             self.facts["skew_seconds"] = facts.skew_seconds
+        self._nonce = self.bench.next_nonce()
+        if self.own_data is None:
+            self.lease.fill(self._nonce)
         for name, samples, copies in self._arms:
             try:
                 with _no_collection():
@@ -159,11 +162,8 @@ class _Run:
         return self._rejected <= self._rejected_at_most
 
     def _prepare(self, name: str, copies: int) -> None:
-        """Fill under a fresh nonce, poison every word of the destination against the first sample, and warm up."""
+        """Poison every word of the destination against the first sample, and warm up."""
         lease = self.lease
-        self._nonce = self.bench.next_nonce()
-        if self.own_data is None:
-            lease.fill(self._nonce)
         if lease.destination is not None:
             lease.destination.prepare_guards()
         self._iteration = 0

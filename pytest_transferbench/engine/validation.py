@@ -153,7 +153,7 @@ class Prover:
     def _origin(self, found: int, key: int, slice_index: int, nonce: int) -> str | None:
         if found == key ^ 0xFFFFFFFF:
             return "poison (nothing was written)"
-        for age, whose in ((0, ""), (1, " of the block before")):
+        for age, whose in ((0, ""), (1, " of the case before")):
             slices = np.arange(self._plan.slices, dtype=np.int64) + (nonce - age) * pattern.GOLDEN
             hits = np.flatnonzero(pattern.words_at(slices & 0xFFFFFFFF, 0) == np.uint32(found))
             if hits.size:
