@@ -20,6 +20,9 @@ from pytest_transferbench.node import Node
 
 RUNTIMES = ("auto", "rocm", "cuda", "emulator", "host")
 PROBE_SECONDS = 60.0
+BUILD_SECONDS = 300.0
+"""Time limit of an emulated node, whose first use on a machine compiles its runtime."""
+
 DEFAULT_MODEL = "mi300x-8"
 
 _MODULE = "pytest_transferbench.runtime.probe"
@@ -40,20 +43,24 @@ def check_request(runtime: str, emulate: str | None) -> None:
 def probe_node(
     runtime: str = "auto",
     emulate: str | None = None,
-    timeout_seconds: float = PROBE_SECONDS,
+    timeout_seconds: float | None = None,
     *,
     command: Sequence[str] | None = None,
 ) -> Node:
     """Return this machine, or the emulated one that ``emulate`` names (a model or a ``.toml`` file).
 
     ``auto`` takes a ROCm device, else a CUDA device, else the host alone with the reason in ``why_no_gpu``; a runtime
-    asked for by name is never replaced. ``command`` stands in for the child in tests. Raises :class:`ProbeError`.
+    asked for by name is never replaced. The time limit is 60 s, and 300 s for an emulated node. ``command`` stands in
+    for the child in tests. Raises :class:`ProbeError`.
     """
     check_request(runtime, emulate)
     arguments = ["--runtime", runtime, *(["--emulate", emulate] if emulate is not None else [])]
     # -P: a file in the current directory must not stand in for a module of ours.
     child = [*(command or (sys.executable, "-P", "-m", _MODULE)), *arguments]
-    status, output, complaints = _run(child, timeout_seconds)
+    emulated = emulate is not None or runtime == "emulator"
+    suspicion = "is the compiler stuck?" if emulated else "is a GPU hung?"
+    limit = timeout_seconds or (BUILD_SECONDS if emulated else PROBE_SECONDS)
+    status, output, complaints = _run(child, limit, suspicion)
     answer = _last_answer(output)
     if answer is not None and "error" in answer:
         raise ProbeError(str(answer["error"]))
@@ -67,7 +74,7 @@ def probe_node(
     raise ProbeError(f"probing the GPUs failed: the probe {ending}: {last_words}")
 
 
-def _run(child: Sequence[str], timeout_seconds: float) -> tuple[int, str, str]:
+def _run(child: Sequence[str], timeout_seconds: float, suspicion: str) -> tuple[int, str, str]:
     """Run the child and return (status, stdout, stderr); its whole process group dies at the time limit."""
     try:
         process = subprocess.Popen(
@@ -86,9 +93,10 @@ def _run(child: Sequence[str], timeout_seconds: float) -> tuple[int, str, str]:
         output, complaints = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         _kill(process)
+        arguments = " ".join(child[child.index("--runtime") :])
         raise ProbeError(
-            f"probing the GPUs took more than {timeout_seconds:g} s and was stopped: is a GPU hung? Run "
-            f"'{Path(sys.executable).name} -m {_MODULE} {' '.join(child[-2:])}' to see where"
+            f"probing the GPUs took more than {timeout_seconds:g} s and was stopped: {suspicion} Run "
+            f"'{Path(sys.executable).name} -m {_MODULE} {arguments}' to see where"
         ) from None
     except BaseException:
         _kill(process)

@@ -1,5 +1,6 @@
 """The parent's side: a child that answers, chatters, fails, dies or hangs."""
 
+import json
 import sys
 import textwrap
 import time
@@ -91,6 +92,21 @@ def test_a_child_that_hangs_is_stopped_with_all_it_started(tmp_path: Path) -> No
 def test_a_command_that_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match=r"^the probe could not be started: "):
         probe_node("rocm", command=[str(tmp_path / "nothing")])
+
+
+@pytest.mark.parametrize(("emulate", "seconds"), [(None, 60.0), ("mi300x-8", 300.0)])
+def test_an_emulated_node_has_time_to_be_built(
+    emulate: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def run(child: object, limit: float, suspicion: str) -> tuple[int, str, str]:
+        limits.append(limit)
+        return 0, json.dumps(NODE.to_json()), ""
+
+    monkeypatch.setattr(probing, "_run", run)
+    probe_node("auto", emulate)
+    assert limits == [seconds]
 
 
 @pytest.mark.parametrize("runtime", ["ROCm", "", "opencl"])
