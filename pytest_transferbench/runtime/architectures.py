@@ -42,7 +42,7 @@ ARCHITECTURES = {
         256 * MIB,
         76.8,
         4,
-        "AMD CDNA 4 white paper: 256 MB Infinity Cache, Infinity Fabric links of 153.6 GB/s both ways",
+        "AMD Instinct MI355X product page: 256 MB Infinity Cache, Infinity Fabric links of 153.6 GB/s both ways",
     ),
     # Published documents give neither figure per link, and its links are UALoE: the driver's files are the only source.
     "gfx1250": Architecture(None, None, None, "no published figure"),
