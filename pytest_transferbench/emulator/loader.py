@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -130,7 +131,9 @@ def _load(made: Build) -> ctypes.CDLL:
     try:
         libraries = [ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL) for path in made.libraries]
     except OSError as error:
-        raise EmulatorError(f"the emulated runtime cannot be loaded: {error}; remove {made.root} to build it anew") from None
+        raise EmulatorError(
+            f"the emulated runtime cannot be loaded: {error}; remove {made.root} to build it anew"
+        ) from None
     native = libraries[0]
     native.transferbench_emulator_host_clock.restype = ctypes.c_double
     native.transferbench_emulator_host_copy.restype = ctypes.c_double
@@ -143,7 +146,9 @@ def _load(made: Build) -> ctypes.CDLL:
 
 
 def _open(native: ctypes.CDLL, model: NodeModel, made: Build) -> None:
-    text = model.runtime_text(compiler=made.compiler, kernel_cache=made.kernel_cache, include_folder=made.include_folder)
+    text = model.runtime_text(
+        compiler=made.compiler, kernel_cache=made.kernel_cache, include_folder=made.include_folder
+    )
     wrong = _text_of(lambda buffer, size: native.transferbench_emulator_open(text.encode(), buffer, size))
     if wrong:
         raise EmulatorError(wrong)
@@ -161,8 +166,6 @@ def _topology(model: NodeModel, made: Build) -> Path:
     if not root.is_dir():
         scratch = Path(tempfile.mkdtemp(prefix="writing-", dir=root.parent))
         write_topology(model, scratch)
-        try:
-            os.rename(scratch, root)
-        except OSError:  # another process was faster; its files are the same
-            pass
+        with contextlib.suppress(OSError):  # another process was faster; its files are the same
+            scratch.rename(root)
     return root / "topology" / "nodes"

@@ -242,7 +242,8 @@ class _Table:
     def __init__(self, data: Any, where: str, path: str) -> None:
         if not isinstance(data, dict):
             raise ModelError(f"{where}: {path or 'the file'} must be a table")
-        self._left, self._where, self._path = dict(data), where, path
+        self._left: dict[str, Any] = dict(data)
+        self._where, self._path = where, path
 
     def take(self, key: str, kind: type, default: Any = None) -> Any:
         name = f"{self._path}.{key}" if self._path else key
@@ -250,11 +251,13 @@ class _Table:
             if default is None:
                 raise ModelError(f"{self._where}: {name} is missing")
             return default
-        value = self._left.pop(key)
-        accepted = (int, float) if kind is float else kind
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        value: Any = self._left.pop(key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind is float and is_number:
+            return float(value)
+        if (kind in (int, float) and not is_number) or not isinstance(value, kind):
             raise ModelError(f"{self._where}: {name} = {value!r} must be {_KIND_WORDS[kind]}")
-        return float(value) if kind is float else value
+        return value
 
     def positive(self, key: str, kind: type = float) -> Any:
         value = self.take(key, kind)
@@ -287,7 +290,14 @@ class _Table:
             raise ModelError(f"{self._where}: {name} is no key of a node model")
 
 
-_KIND_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+_KIND_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
 
 
 def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:

@@ -19,6 +19,7 @@ class Worker;
 struct Fibre {
   Context context{};
   char* stack = nullptr;
+  size_t stack_size = 0;
   Block* block = nullptr;  // null while nobody uses the fibre
   unsigned thread = 0;
   Dim index;  // threadIdx
@@ -51,6 +52,7 @@ struct Grid : std::enable_shared_from_this<Grid> {
   const Launch& launch;
   const uint64_t start_ticks, blocks;
   const unsigned resident_limit;
+  std::vector<void*> arguments;
   std::atomic<hipError_t> error{hipSuccess};
 
   std::mutex mutex;  // guards what follows
@@ -78,6 +80,7 @@ struct Block {
 
   const std::shared_ptr<Grid> grid;
   Dim index;  // blockIdx
+  Dim next_index{0, 0, 0};  // threadIdx of the thread that begins next
   const unsigned threads;
   unsigned started = 0, finished = 0, at_barrier = 0, barrier_true = 0, barrier_result = 0;
   std::vector<Wave> waves;
@@ -89,6 +92,7 @@ struct Block {
   bool polled_host = false;
   double host_seen = 0;
 
+  void begin_thread(Fibre& fibre);
   void thread_ended(Fibre& fibre);
 
  private:

@@ -173,6 +173,21 @@ HIP_API hipError_t hipMemcpyPeerAsync(void* destination, int destination_device,
   });
 }
 
+// Entries run one after another, and their attributes are ignored, as the runtimes of 2026 do.
+HIP_API hipError_t hipMemcpyBatchAsync(void** destinations, void** sources, size_t* sizes, size_t count, void*,
+                                       size_t*, size_t, size_t* fail_index, hipStream_t stream) {
+  return api([&]() -> hipError_t {
+    if (!destinations || !sources || !sizes || !count) return hipErrorInvalidValue;
+    for (size_t i = 0; i < count; ++i) {
+      const hipError_t error = copy(destinations[i], sources[i], sizes[i], hipMemcpyDefault, stream, false);
+      if (error == hipSuccess) continue;
+      if (fail_index) *fail_index = i;
+      return error;
+    }
+    return hipSuccess;
+  });
+}
+
 HIP_API hipError_t hipMemset(void* destination, int value, size_t nbytes) {
   return api([&] { return fill(destination, nbytes, nullptr, true, value, 1); });
 }

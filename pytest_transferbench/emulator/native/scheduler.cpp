@@ -119,17 +119,11 @@ void fibre_main() {
     Fibre& fibre = *thread_state.fibre;
     Block& block = *thread_state.block;
     fibre.block = &block;
-    const Launch& launch = block.grid->launch;
-    void* arguments[MOST_PARAMETERS];
-    for (size_t i = 0; i < launch.arguments.size(); ++i) {
-      arguments[i] = const_cast<char*>(launch.arguments[i].data());
-    }
-    while (block.started < block.threads && block.grid->error == hipSuccess) {
-      const unsigned thread = block.started++;
-      fibre.thread = thread;
-      fibre.index = {thread % launch.block.x, thread / launch.block.x % launch.block.y,
-                     thread / launch.block.x / launch.block.y};
-      launch.kernel->invoke(launch.kernel->function, arguments);
+    Grid& grid = *block.grid;
+    const KernelEntry& kernel = *grid.launch.kernel;
+    while (block.started < block.threads && grid.error.load(std::memory_order_relaxed) == hipSuccess) {
+      block.begin_thread(fibre);
+      kernel.invoke(kernel.function, grid.arguments.data());
       block.thread_ended(fibre);
     }
     fibre.block = nullptr;
@@ -146,7 +140,9 @@ Grid::Grid(const Launch& launch_, uint64_t start_ticks_)
     : launch(launch_),
       start_ticks(start_ticks_),
       blocks(launch_.grid.count()),
-      resident_limit(resident_blocks(launch_)) {}
+      resident_limit(resident_blocks(launch_)) {
+  for (const auto& argument : launch.arguments) arguments.push_back(const_cast<char*>(argument.data()));
+}
 
 bool Grid::has_block() {
   std::lock_guard lock(mutex);
@@ -211,6 +207,17 @@ Block::Slice Block::run(Worker& worker) {
   const bool progressed = started != started_before || finished != finished_before ||
                           worker.written() != written_before;
   return progressed ? Slice::Progressed : Slice::Waiting;
+}
+
+void Block::begin_thread(Fibre& fibre) {
+  fibre.thread = started++;
+  fibre.index = next_index;
+  const Dim& dim = grid->launch.block;
+  if (++next_index.x < dim.x) return;
+  next_index.x = 0;
+  if (++next_index.y < dim.y) return;
+  next_index.y = 0;
+  ++next_index.z;
 }
 
 void Block::thread_ended(Fibre& fibre) {
@@ -314,7 +321,9 @@ Fibre* Worker::idle_fibre() {
   if (idle_.empty()) {
     auto fibre = std::make_unique<Fibre>();
     fibre->stack = stacks_.take();
-    prepare(fibre->context, fibre->stack, StackPool::STACK, fibre_main);
+    // Stacks lie a power of two apart; beginning each a little higher keeps their tops out of one another's cache sets.
+    fibre->stack_size = StackPool::STACK - fibres_.size() % 64 * 256;
+    prepare(fibre->context, fibre->stack, fibre->stack_size, fibre_main);
     idle_.push_back(fibre.get());
     fibres_.push_back(std::move(fibre));
   }
@@ -367,10 +376,11 @@ void Worker::end(std::unique_ptr<Block> block) {
   if (block->finished != block->threads) {  // given up in the middle: its stacks are good for new threads
     for (const auto& fibre : fibres_) {
       if (fibre->block != block.get()) continue;
-      char* stack = fibre->stack;
-      *fibre = Fibre{};
-      fibre->stack = stack;
-      prepare(fibre->context, stack, StackPool::STACK, fibre_main);
+      Fibre fresh;
+      fresh.stack = fibre->stack;
+      fresh.stack_size = fibre->stack_size;
+      *fibre = fresh;
+      prepare(fibre->context, fibre->stack, fibre->stack_size, fibre_main);
       idle_.push_back(fibre.get());
     }
   }
