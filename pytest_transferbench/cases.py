@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from pytest_transferbench.transfer import (
     executor_kind,
     format_size,
     parse_memory,
-    parse_size,
     parse_transfer,
 )
 
@@ -139,7 +138,7 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
     if request.transfers:
         transfers = [t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)]
         return Plan(tuple(_planned(transfers, request, skips)))
-    routes = list(dict.fromkeys(_routes(request, gpus)))
+    routes = list(_routes(request, gpus))
     note = None
     if len(routes) * len(sizes) > CASE_LIMIT and not settings.all_pairs:
         asked = len(routes) * len(sizes)
@@ -148,8 +147,9 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
             f"{asked} cases are more than {CASE_LIMIT}: one pair for each link class of each device is run, "
             f"{len(routes) * len(sizes)} cases; --transfer-all-pairs runs them all"
         )
-    counts = {"gfx": settings.subexecutors}
-    transfers = [route.sized(size, counts.get(route.executor.word, 0)) for route in routes for size in sizes]
+    transfers = [
+        route.sized(size, _blocks(route.executor, settings.subexecutors)) for route in routes for size in sizes
+    ]
     items = [*_planned(transfers, request, skips)]
     items += _nothing_to_run(request, node, gpus, {(route.op, route.executor.word) for route in routes})
     return Plan(tuple(items), note)
@@ -217,10 +217,26 @@ def case_of(transfer: Transfer, settings: Settings, floor_gbps: float | None = N
     )
 
 
+def read_transfer(text: str, nbytes: int | None, subexecutors: int) -> Transfer:
+    """Return the Transfer that ``text`` names; bytes, and a kernel's blocks, are those given where it names none.
+
+    Raises ``ValueError`` in one line.
+    """
+    transfer = parse_transfer(text, nbytes)
+    return (
+        transfer if transfer.subexecutors else replace(transfer, subexecutors=_blocks(transfer.executor, subexecutors))
+    )
+
+
 def link_class_of(transfer: Transfer, node: Node) -> str:
     """Return the class of the link between the ends of ``transfer``, ``local`` or ``host`` where there is none."""
     source, destination = transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
     return _link_class(node, source, destination)
+
+
+def _blocks(executor: Executor, subexecutors: int) -> int:
+    """The setting is about kernels: a copy engine has no parts to share the work, host threads have their own default."""
+    return subexecutors if executor.word == "gfx" else 0
 
 
 def _planned(transfers: Iterable[Transfer], request: Request, skips: _Skips) -> Iterator[Planned]:
@@ -271,14 +287,11 @@ def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tu
 
 
 def _given_transfers(given: Transfer | str, sizes: Sequence[int], subexecutors: int) -> Iterator[Transfer]:
-    """A Transfer as it is; a notation once, or once a size where it names none."""
+    """A Transfer as it is; a notation for each size, which gives equal Transfers where it names its own."""
     if isinstance(given, Transfer):
         yield given
-        return
-    tokens = given.strip().strip("()").replace("->", " ").split()
-    names_size = len(tokens) == 5 and parse_size(tokens[4]) != 0
-    for size in sizes[:1] if names_size else sizes:
-        yield parse_transfer(given, size, subexecutors)
+    else:
+        yield from (read_transfer(given, size, subexecutors) for size in sizes)
 
 
 def _one_pair_per_link_class(routes: Sequence[_Route], node: Node) -> list[_Route]:

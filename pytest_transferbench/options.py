@@ -417,12 +417,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def add_short_forms(parser: pytest.Parser, config: pytest.Config) -> None:
-    """Register the short forms that nobody else has taken, once a run.
+    """Register the short forms that nobody else has taken.
 
     To be called when all other plugins and the initial conftests have registered theirs.
     """
-    if _TAKEN in config.stash:
-        return
     group = _group(parser)
     taken: list[str] = []
     for row in OPTIONS:

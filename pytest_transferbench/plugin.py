@@ -85,8 +85,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_XDIST] = xdist.XdistHooks(run.for_workers())
         config.pluginmanager.register(config.stash[_XDIST], "transferbench-xdist")
     if not xdist.is_worker(config):
-        config.stash[_REPORTS] = ReportHooks(config)
-        config.pluginmanager.register(config.stash[_REPORTS], "transferbench-reports")
+        reports = config.stash[_REPORTS] = ReportHooks(config)
+        config.pluginmanager.register(reports, "transferbench-reports")
+        if run.resolved and run.settings.journal:
+            reports.open_journal(run.settings.journal)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -106,8 +108,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
     """Collect our own suites whatever the project's ``python_files`` says."""
     collected = yield
-    if file_path.parent == SUITES and file_path.match("test_*.py") and not collected:
-        collected = [pytest.Module.from_parent(parent, path=file_path)]
+    if file_path.parent == SUITES and file_path.match("test_*.py"):
+        return [pytest.Module.from_parent(parent, path=file_path)]
     return collected
 
 
@@ -154,13 +156,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """End the process with a traceback when a transfer item never ends."""
+    """Let no deadline outlive its item."""
     watchdog = item.config.stash.get(_WATCHDOG, None)
     if watchdog is None or not _is_ours(item):
         return (yield)
-    run = item.config.stash[_RUN]
-    if run.blocked() is None:
-        watchdog.arm(deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened))
     try:
         return (yield)
     finally:
@@ -169,10 +168,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a transfer item in one line where nothing can be measured."""
-    run = item.config.stash.get(_RUN, None)
-    if run is not None and _is_ours(item) and run.blocked():
+    """Fail a transfer item in one line where nothing can be measured; else set it a deadline.
+
+    Here and not around the whole item: pytest's own ``faulthandler_timeout`` is set there, and the last one counts.
+    """
+    watchdog = item.config.stash.get(_WATCHDOG, None)
+    if watchdog is None or not _is_ours(item):
+        return
+    run = item.config.stash[_RUN]
+    if run.blocked():
         pytest.fail(str(run.blocked()), pytrace=False)
+    watchdog.arm(deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened))
 
 
 def pytest_enter_pdb(config: pytest.Config) -> None:
@@ -246,8 +252,10 @@ class ReportHooks:
         if not transport.ends_transfer_item(report):
             return
         self._results.add(report)
-        if self._journal is None:
-            self._journal = _open_journal(self._config)
+        cache: pytest.Cache | None = getattr(self._config, "cache", None)
+        if self._journal is None and cache is not None:
+            name = time.strftime(f"%Y%m%dT%H%M%S-{os.getpid()}.jsonl")
+            self.open_journal(cache.mkdir("transferbench") / name)
         if self._journal is not None:
             for record in transport.records(report):
                 self._journal.record(
@@ -269,6 +277,15 @@ class ReportHooks:
                 f"transferbench: {' '.join(asked)} given, but no transfer test was collected; those that come with the "
                 "plugin: pytest --pyargs pytest_transferbench.suites.test_p2p"
             )
+
+    def open_journal(self, path: Path) -> None:
+        """Write results to ``path`` from now on; raises ``UsageError`` where that cannot be."""
+        run = self._config.stash[_RUN]
+        versions = {"pytest": pytest.__version__, "python": platform.python_version()}
+        try:
+            self._journal = Journal(path, versions=versions, node=run.node if run.resolved else None)
+        except OSError as error:
+            raise pytest.UsageError(f"the journal {path} cannot be written: {error.strerror}") from None
 
     def close(self) -> None:
         """Close the journal, if there is one."""
@@ -387,19 +404,6 @@ def _header(config: pytest.Config) -> list[str]:
 def _collected(config: pytest.Config) -> int:
     workers = config.stash.get(_XDIST, None)
     return workers.collected if workers is not None else config.stash[_RUN].items
-
-
-def _open_journal(config: pytest.Config) -> Journal | None:
-    """Open the journal named in the settings, else one in pytest's cache; None where there is no cache either."""
-    run = config.stash[_RUN]
-    path = run.settings.journal if run.resolved else None
-    cache = getattr(config, "cache", None)
-    if path is None and cache is not None:
-        path = cache.mkdir("transferbench") / time.strftime(f"%Y%m%dT%H%M%S-{os.getpid()}.jsonl")
-    if path is None:
-        return None
-    versions = {"pytest": pytest.__version__, "python": platform.python_version()}
-    return Journal(path, versions=versions, node=run.node if run.resolved else None)
 
 
 def _duration(seconds: float) -> str:

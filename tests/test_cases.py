@@ -128,6 +128,16 @@ def test_subexecutors_are_for_kernels() -> None:
     assert names(plan(ops="push", subexecutors="8"))[::2] == ["push-gfx8-G0-G1-1M", "push-dma-G0-G1-1M"]
 
 
+def test_subexecutors_of_a_notation_are_its_own() -> None:
+    given = ("G0->G0->G1", "(G0->G0->G1 4 0)", "G0->D0->G1", "C0->C0->C0")
+    assert names(plan(2, None, mark(*given), subexecutors="8")) == [
+        "push-gfx8-G0-G1-1M",
+        "push-gfx4-G0-G1-1M",
+        "push-dma-G0-G1-1M",
+        "local-cpu-C0-C0-1M",
+    ]
+
+
 def test_a_case_is_measured_as_asked() -> None:
     asked = {
         "samples": "5",

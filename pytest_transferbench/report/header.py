@@ -60,8 +60,6 @@ def _device(device: Device) -> str:
     facts.append(f"last-level cache {format_size(cache) if cache else 'unknown'}")
     if device.copy_engines is not None:
         facts.append(f"{device.copy_engines} copy engines")
-    if device.large_bar is not None:
-        facts.append(f"large BAR {'on' if device.large_bar else 'off'}")
     return ", ".join(facts)
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_transferbench.cases import Request, case_of, link_class_of, missing
+from pytest_transferbench.cases import Request, case_of, link_class_of, missing, read_transfer
 from pytest_transferbench.measurement import Fault, Measurement
 from pytest_transferbench.session import run as session_run
 from pytest_transferbench.session.run import Run
-from pytest_transferbench.transfer import Case, Transfer, parse_transfer
+from pytest_transferbench.transfer import Case, Transfer
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
@@ -100,7 +100,7 @@ class ItemBench:
         settings = self._request.settings
         if isinstance(transfer, str):
             nbytes = self.case.transfer.nbytes if self.case else None
-            transfer = parse_transfer(transfer, nbytes, settings.subexecutors)
+            transfer = read_transfer(transfer, nbytes, settings.subexecutors)
         if self.case is not None and transfer == self.case.transfer:
             case = self.case
         else:

@@ -52,6 +52,15 @@ def test_what_the_probe_refuses(run: RunPytest, machine: FakeMachine) -> None:
     assert_refused(run(*SUITE, "--transfer-emulate=nosuch"), "no node model 'nosuch': use mi300x-8")
 
 
+@pytest.mark.parametrize("worker", [(), ("-n1",)])
+def test_a_journal_that_cannot_be_written(
+    run_apart: RunPytest, pytester: pytest.Pytester, worker: tuple[str, ...]
+) -> None:
+    pytester.mkdir("folder")
+    result = run_apart(*SUITE, "--transfer-journal=folder", *worker)
+    assert_refused(result, "the journal folder cannot be written: Is a directory")
+
+
 def test_also_where_there_is_no_transfer_test(run: RunPytest, pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_other(): pass")
     assert_refused(run("--gpus=7"), "--gpus=7: no GPU 7; this node has GPUs 0-1")

@@ -22,7 +22,11 @@ def _short_deadlines(pytester: pytest.Pytester) -> None:
     )
 
 
-def test_in_one_process_the_run_ends_with_a_traceback(run_apart: RunPytest, machine: FakeMachine) -> None:
+@pytest.mark.parametrize("ini", ["", "faulthandler_timeout = 100"])
+def test_in_one_process_the_run_ends_with_a_traceback(
+    run_apart: RunPytest, machine: FakeMachine, pytester: pytest.Pytester, ini: str
+) -> None:
+    pytester.makeini(f"[pytest]\n{ini}")
     machine.hang = "pull-gfx-G1-G0-64M"
     result = run_apart(*PULLS, "-v")
     assert result.ret == 1

@@ -66,15 +66,12 @@ def test_environment_names_alone_are_not_looked_at(
     result.stdout.no_fnmatch_line("*transferbench*")
 
 
-@pytest.mark.parametrize("extra", [(), ("-p", "xdist", "-n2")])
+@pytest.mark.parametrize("worker", [(), ("-n1",)])
 def test_options_without_a_transfer_test_get_a_hint(
-    run_apart: RunPytest, pytester: pytest.Pytester, extra: tuple[str, ...]
+    run_apart: RunPytest, pytester: pytest.Pytester, worker: tuple[str, ...]
 ) -> None:
     pytester.makepyfile("def test_other(): pass")
-    if extra:
-        # More than one worker is refused before anybody can know that there is nothing to measure.
-        extra = ("-n1",)
-    result = run_apart("--gpus=0,1", *extra)
+    result = run_apart("--gpus=0,1", *worker)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
@@ -84,8 +81,11 @@ def test_options_without_a_transfer_test_get_a_hint(
     )
 
 
-def test_no_hint_where_transfers_were_only_deselected(run: RunPytest, pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("worker", [(), ("-n1",)])
+def test_no_hint_where_transfers_were_only_deselected(
+    run_apart: RunPytest, pytester: pytest.Pytester, worker: tuple[str, ...]
+) -> None:
     pytester.makepyfile("def test_one(transfer, transferbench): transferbench(transfer)")
-    result = run("--gpus=0,1", "-k", "nothing")
+    result = run_apart("--gpus=0,1", "-k", "nothing", *worker)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.no_fnmatch_line("*no transfer test was collected*")

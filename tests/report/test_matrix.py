@@ -9,8 +9,8 @@ ENDS = st.sampled_from(["C0", "G0", "G1", "G2", "G10", "F0"])
 
 
 def test_rows_are_sources_and_gaps_are_dashes() -> None:
-    assert matrix_lines({("G0", "G1"): "371.2", ("G10", "G0"): "CORRUPT", ("C0", "G10"): "50.1"}) == [
-        "SRC\\DST      G0      G1     G10",
+    assert matrix_lines({("G0", "G2"): "371.2", ("G10", "G0"): "CORRUPT", ("C0", "G10"): "50.1"}) == [
+        "SRC\\DST      G0      G2     G10",
         "     C0       -       -    50.1",
         "     G0       -   371.2       -",
         "    G10 CORRUPT       -       -",
