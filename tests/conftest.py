@@ -1,7 +1,30 @@
-"""Shared helpers assert too: their failures deserve pytest's full account."""
+"""Shared helpers assert too: their failures deserve pytest's full account. And a way to run pytest elsewhere."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 pytest.register_assert_rewrite("tests.engine.proof", "tests.refusals")
+
+ROOT = Path(__file__).parent.parent
+CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+PLUGIN = "pytest_transferbench.plugin"
+
+
+@pytest.fixture
+def run_elsewhere(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
+    """Run pytest in a child process and an empty folder, with this checkout's plugin, installed or not."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    # pytester moves the home folder; the emulated node must not be built anew for every test.
+    monkeypatch.setenv("XDG_CACHE_HOME", CACHE)
+    loaded = () if any(point.value == PLUGIN for point in entry_points(group="pytest11")) else ("-p", PLUGIN)
+
+    def run(*arguments: str, timeout: float = 120) -> pytest.RunResult:
+        return pytester.runpytest_subprocess(*loaded, *arguments, timeout=timeout)
+
+    return run

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["pytester"]
+
+RunPytest = Callable[..., pytest.RunResult]
 README = Path(__file__).parent.parent / "README.md"
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node")
 EMULATED = ("--transfer-emulate=mi300x-8", "--gpus=0,1", "--transfer-samples=3")
 
 
@@ -19,17 +24,19 @@ def example() -> str:
     return found[1]
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node")
-def test_the_example_passes_from_another_folder(pytester: pytest.Pytester, example: str) -> None:
+@NEEDS_COMPILER
+def test_the_example_passes_from_another_folder(
+    pytester: pytest.Pytester, run_elsewhere: RunPytest, example: str
+) -> None:
     pytester.makepyfile(test_mine=example)
-    result = pytester.runpytest_subprocess(*EMULATED)
+    result = run_elsewhere(*EMULATED)
     result.assert_outcomes(passed=4)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node")
-def test_a_raised_floor_fails_in_words(pytester: pytest.Pytester, example: str) -> None:
+@NEEDS_COMPILER
+def test_a_raised_floor_fails_in_words(pytester: pytest.Pytester, run_elsewhere: RunPytest, example: str) -> None:
     pytester.makepyfile(test_mine=example.replace("m.gbps > 30.0", "m.gbps > 500.0"))
-    result = pytester.runpytest_subprocess(*EMULATED)
+    result = run_elsewhere(*EMULATED)
     result.assert_outcomes(failed=4)
     result.stdout.re_match_lines([r"E +assert \d+\.\d GB/s > 500\.0 GB/s"])
     assert not re.search(r"GBps\(", result.stdout.str())

@@ -118,6 +118,7 @@ class Bench:
                 context.close()
             if self._gate is not None:
                 self._gate.release()
+        self.telemetry.close()
         self.runtime.close()
 
     def _send_canary(self, puller: DeviceContext, owner: DeviceContext) -> None:

@@ -42,13 +42,14 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
     own_data = None if data is None else lease.words_of(data)
     reference = 0 if own_data is None else lease.fill_with(own_data)
     run = _Run(bench, lease, own_data, reference)
-    before = bench.telemetry.snapshot()
+    owners = {end for end in (*lease.ends, lease.case.transfer.executor.owner) if end != HOST}
+    before = bench.telemetry.snapshot(owners)
     try:
         run.take_arms()
     except RuntimeFault as fault:
         run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
     else:
-        reasons = reasons_to_reject(before, bench.telemetry.snapshot())
+        reasons = reasons_to_reject(before, bench.telemetry.snapshot(owners))
         run.faults += [Fault("INVALID", reason) for reason in reasons]
     case, transfer = lease.case, lease.case.transfer
     return Measurement(
