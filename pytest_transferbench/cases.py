@@ -235,7 +235,7 @@ def link_class_of(transfer: Transfer, node: Node) -> str:
 
 
 def _blocks(executor: Executor, subexecutors: int) -> int:
-    """The setting is about kernels: a copy engine has no parts to share the work, host threads have their own default."""
+    """The setting is about kernels: a copy engine shares no work, and host threads have a default of their own."""
     return subexecutors if executor.word == "gfx" else 0
 
 

@@ -7,8 +7,6 @@ What a run finds out about the machine is found when it is first needed, see :mo
 from __future__ import annotations
 
 import os
-import platform
-import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +15,9 @@ import pytest
 
 from pytest_transferbench import cases, options
 from pytest_transferbench.isolation import deadlines, xdist
-from pytest_transferbench.journal import Journal
 from pytest_transferbench.report import asserts, header, junit, transport
-from pytest_transferbench.report.terminal import Results, live_status
+from pytest_transferbench.report.reporter import Reporter
+from pytest_transferbench.report.terminal import live_status
 from pytest_transferbench.session.item import ItemBench
 from pytest_transferbench.session.run import Run
 from pytest_transferbench.transfer import Case
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 SUITES = Path(__file__).with_name("suites")
 
 _RUN = pytest.StashKey[Run]()
-_REPORTS = pytest.StashKey["ReportHooks"]()
+_REPORTER = pytest.StashKey[Reporter]()
 _WATCHDOG = pytest.StashKey[deadlines.Watchdog]()
 _XDIST = pytest.StashKey[xdist.XdistHooks]()
 _HEADER_SHOWN = pytest.StashKey[bool]()
@@ -85,18 +83,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_XDIST] = xdist.XdistHooks(run.for_workers())
         config.pluginmanager.register(config.stash[_XDIST], "transferbench-xdist")
     if not xdist.is_worker(config):
-        reports = config.stash[_REPORTS] = ReportHooks(config)
-        config.pluginmanager.register(reports, "transferbench-reports")
-        if run.resolved and run.settings.journal:
-            reports.open_journal(run.settings.journal)
+        config.stash[_REPORTER] = Reporter(
+            config,
+            run.settings.journal if run.resolved else None,
+            node=lambda: run.node if run.resolved else None,
+            collected=lambda: config.stash[_XDIST].collected if _XDIST in config.stash else run.items,
+        )
+        config.pluginmanager.register(config.stash[_REPORTER], "transferbench-reporter")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Close the engine, the journal and the watchdog's file."""
     if _WATCHDOG in config.stash:
         config.stash[_WATCHDOG].close()
-    if _REPORTS in config.stash:
-        config.stash[_REPORTS].close()
+    if _REPORTER in config.stash:
+        config.stash[_REPORTER].close()
     if _RUN in config.stash:
         config.stash[_RUN].close()
 
@@ -239,60 +240,6 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str
     return live_status(report)
 
 
-class ReportHooks:
-    """The hooks of the process that reports: the only one, or xdist's controller."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._results = Results()
-        self._journal: Journal | None = None
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write a finished item into the journal at once: what was measured survives whatever comes after it."""
-        if not transport.ends_transfer_item(report):
-            return
-        self._results.add(report)
-        cache: pytest.Cache | None = getattr(self._config, "cache", None)
-        if self._journal is None and cache is not None:
-            name = time.strftime(f"%Y%m%dT%H%M%S-{os.getpid()}.jsonl")
-            self.open_journal(cache.mkdir("transferbench") / name)
-        if self._journal is not None:
-            for record in transport.records(report):
-                self._journal.record(
-                    nodeid=report.nodeid, outcome=report.outcome, key=record["key"], measurement=record
-                )
-            if not transport.records(report):
-                self._journal.record(nodeid=report.nodeid, outcome=report.outcome)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
-        if self._results:
-            terminalreporter.section(self._results.title())
-            for line in self._results.lines(self._config.get_verbosity()):
-                terminalreporter.write_line(line)
-            if self._journal is not None:
-                terminalreporter.write_line(f"journal: {self._journal.path}")
-        elif _collected(self._config) == 0 and (asked := options.asked_on_command_line(self._config)):
-            terminalreporter.write_line(
-                f"transferbench: {' '.join(asked)} given, but no transfer test was collected; those that come with the "
-                "plugin: pytest --pyargs pytest_transferbench.suites.test_p2p"
-            )
-
-    def open_journal(self, path: Path) -> None:
-        """Write results to ``path`` from now on; raises ``UsageError`` where that cannot be."""
-        run = self._config.stash[_RUN]
-        versions = {"pytest": pytest.__version__, "python": platform.python_version()}
-        try:
-            self._journal = Journal(path, versions=versions, node=run.node if run.resolved else None)
-        except OSError as error:
-            raise pytest.UsageError(f"the journal {path} cannot be written: {error.strerror}") from None
-
-    def close(self) -> None:
-        """Close the journal, if there is one."""
-        if self._journal is not None:
-            self._journal.close()
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the controller how many transfer items there were; it collects none itself."""
     config = session.config
@@ -316,8 +263,8 @@ def transferbench(request: pytest.FixtureRequest) -> ItemBench:
     asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
     suite = request.module.__name__.rpartition(".")[2]
     bench = ItemBench(run, suite, _case_of(request.node), asks)
-    if bench.case is None and "transfer" in getattr(request.node, "callspec", _NoParams).params:
-        bench.adopt(request.node.callspec.params["transfer"])
+    if bench.case is None and hasattr(request.node, "callspec"):
+        bench.adopt(request.node.callspec.params.get("transfer"))
     request.node.stash[_ITEM_BENCH] = bench
     return bench
 
@@ -336,10 +283,6 @@ def transfer_buffers(transferbench: ItemBench) -> Iterator[Lease]:
 
 
 _OUR_FIXTURES = frozenset({"transferbench", "transfer_buffers"})
-
-
-class _NoParams:
-    params: dict[str, object] = {}  # noqa: RUF012 - stands for the callspec of an item without parameters
 
 
 def _only_informs(config: pytest.Config) -> bool:
@@ -399,11 +342,6 @@ def _header(config: pytest.Config) -> list[str]:
     return header.header_lines(
         run.settings, run.node, run.gpus, run.sizes, os.environ, options.short_forms_taken(config)
     )
-
-
-def _collected(config: pytest.Config) -> int:
-    workers = config.stash.get(_XDIST, None)
-    return workers.collected if workers is not None else config.stash[_RUN].items
 
 
 def _duration(seconds: float) -> str:

@@ -173,8 +173,19 @@ def test_without_a_name_the_journal_lies_in_the_cache(run: RunPytest, pytester: 
 
 
 def test_without_a_cache_there_is_no_journal(run: RunPytest, pytester: pytest.Pytester) -> None:
-    run(*ONE, "-p", "no:cacheprovider").assert_outcomes(passed=1, deselected=24)
+    result = run(*ONE, "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, deselected=24)
+    result.stdout.fnmatch_lines(["journal: none, pytest's cache is off"])
     assert not list(pytester.path.rglob("*.jsonl"))
+
+
+def test_a_cache_that_cannot_be_written_costs_the_journal_alone(
+    run_apart: RunPytest, pytester: pytest.Pytester
+) -> None:
+    (pytester.path / ".pytest_cache").write_text("in the way")
+    result = run_apart(*ONE)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["journal: none, *.pytest_cache*"])
 
 
 def test_a_ceiling_nobody_knows_comes_from_the_runs_own_largest_size(run: RunPytest, machine: FakeMachine) -> None:

@@ -1,0 +1,93 @@
+"""The process that reports: it keeps the journal while items finish, and shows the summary at the end."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_transferbench import options
+from pytest_transferbench.journal import Journal
+from pytest_transferbench.node import Node
+from pytest_transferbench.report import transport
+from pytest_transferbench.report.terminal import Results
+
+
+class Reporter:
+    """Hooks of the only process there is, or of xdist's controller.
+
+    ``node`` returns the machine, or None while nobody has asked for it; ``collected`` how many transfer items there
+    were in the end. Raises ``UsageError`` when the journal at ``path`` cannot be written.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        path: Path | None,
+        node: Callable[[], Node | None],
+        collected: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._node = node
+        self._collected = collected
+        self._results = Results()
+        self._journal: Journal | None = None
+        self._no_journal = ""
+        if path is not None:
+            try:
+                self._open_journal(path)
+            except OSError as error:
+                raise pytest.UsageError(f"the journal {path} cannot be written: {error.strerror}") from None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write a finished item into the journal at once: what was measured survives whatever comes after it."""
+        if not transport.ends_transfer_item(report):
+            return
+        self._results.add(report)
+        if self._journal is None and not self._no_journal:
+            self._open_journal_in_cache()
+        if self._journal is not None:
+            for record in transport.records(report):
+                self._journal.record(
+                    nodeid=report.nodeid, outcome=report.outcome, key=record["key"], measurement=record
+                )
+            if not transport.records(report):
+                self._journal.record(nodeid=report.nodeid, outcome=report.outcome)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
+        if self._results:
+            terminalreporter.section(self._results.title())
+            for line in self._results.lines(self._config.get_verbosity()):
+                terminalreporter.write_line(line)
+            terminalreporter.write_line(f"journal: {self._journal.path if self._journal else self._no_journal}")
+        elif (asked := options.asked_on_command_line(self._config)) and self._collected() == 0:
+            terminalreporter.write_line(
+                f"transferbench: {' '.join(asked)} given, but no transfer test was collected; those that come with the "
+                "plugin: pytest --pyargs pytest_transferbench.suites.test_p2p"
+            )
+
+    def close(self) -> None:
+        """Close the journal, if there is one."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _open_journal(self, path: Path) -> None:
+        versions = {"pytest": pytest.__version__, "python": platform.python_version()}
+        self._journal = Journal(path, versions=versions, node=self._node())
+
+    def _open_journal_in_cache(self) -> None:
+        """A run is not lost because its results cannot be kept where nobody asked for them: the summary says so."""
+        cache: pytest.Cache | None = getattr(self._config, "cache", None)
+        if cache is None:
+            self._no_journal = "none, pytest's cache is off"
+            return
+        name = time.strftime(f"%Y%m%dT%H%M%S-{os.getpid()}.jsonl")
+        try:
+            self._open_journal(cache.mkdir("transferbench") / name)
+        except OSError as error:
+            self._no_journal = f"none, {error}"
