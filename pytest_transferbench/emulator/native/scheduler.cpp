@@ -197,13 +197,7 @@ Block::Slice Block::run(Worker& worker) {
     if (grid->error != hipSuccess) return Slice::Ended;
   }
   if (finished == threads) return Slice::Ended;
-  if (pollers.empty()) {
-    report_fault("kernel " + std::string(grid->launch.kernel->name) + " on device " +
-                 std::to_string(grid->launch.device) + ": the threads of a block wait for each other at different "
-                 "barriers or votes");
-    grid->error = hipErrorLaunchFailure;
-    return Slice::Ended;
-  }
+  // What is left polls: barriers and votes open by themselves once every other thread waits or has ended.
   const bool progressed = started != started_before || finished != finished_before ||
                           worker.written() != written_before;
   return progressed ? Slice::Progressed : Slice::Waiting;
