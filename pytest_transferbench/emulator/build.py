@@ -108,7 +108,7 @@ def _find_wheels() -> Mapping[str, str]:
         )
     if not has_cupy or "hip-python" not in versions:
         missing = "hip-python" if has_cupy else "cupy-rocm-7-0"
-        raise EmulatorError(f'the emulated node needs {missing}: pip install "pytest-transferbench[rocm]"')
+        raise EmulatorError(f'the emulated node needs {missing}: pip install "pytest-transferbench[emulator]"')
     return versions
 
 

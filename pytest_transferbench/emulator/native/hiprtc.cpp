@@ -97,13 +97,19 @@ int run_compiler(const std::vector<std::string>& arguments, const fs::path& outp
   argv.push_back(const_cast<char*>(compiler.c_str()));
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  std::vector<char*> environment{const_cast<char*>("LC_ALL=C")};  // messages in plain ASCII, whoever reads them
+  for (char** variable = environ; *variable; ++variable) {
+    if (std::strncmp(*variable, "LC_ALL=", 7) != 0) environment.push_back(*variable);
+  }
+  environment.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 2, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, 2, 1);
   pid_t child = 0;
-  const int failed = posix_spawnp(&child, compiler.c_str(), &actions, nullptr, argv.data(), environ);
+  const int failed = posix_spawnp(&child, compiler.c_str(), &actions, nullptr, argv.data(),
+                                  environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed) {
     log += "cannot run " + compiler + ": " + std::strerror(failed) + "\n";

@@ -1,0 +1,155 @@
+"""Node models: what is read, what is refused in one line, what the runtime and KFD's readers are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_transferbench.emulator import ModelError, load_model, node_models
+from pytest_transferbench.emulator.kfd import IO_LINK_PCIE, IO_LINK_XGMI, write_topology
+from pytest_transferbench.node import HOST
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_default_model_is_there() -> None:
+    assert "mi300x-8" in node_models()
+    model = load_model("mi300x-8")
+    assert (model.device.count, model.device.compute_units, model.device.xccs) == (8, 304, 8)
+    assert model.device_name == "Emulated AMD Instinct MI300X"
+    assert model.device.memory_bytes == 192 << 30
+    assert model.reported_memory_bytes == 4 << 30
+    assert model.link(0, 7).raw_gbps == 64
+    assert [model.link(*ends).link_class for ends in ((0, 0), (0, 1), (HOST, 3), (3, HOST))] == [
+        "local",
+        "xgmi",
+        "host",
+        "host",
+    ]
+
+
+def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        extends = "mi300x-8"
+        [gfx]
+        launch_us = 9
+        [link.slow]
+        usable_gbps = 12.5
+        first_us = 7
+        [links]
+        "0-3" = "slow"
+        """,
+    )
+    model, base = load_model(path), load_model("mi300x-8")
+    assert model.name == "mine"
+    assert (model.launch_us, model.overlap_us) == (9, base.overlap_us)
+    assert model.device == base.device
+    assert model.link(0, 3) == model.link(3, 0) == model.links["slow"]
+    assert model.link(0, 2) == base.link(0, 2)
+    assert model.digest() != base.digest()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends = 'mi300x-8'\n[gfx]\nlaunch = 3", "{path}: gfx.launch is no key of a node model"),
+        ("extends = 'mi300x-8'\n[gfx]\nlaunch_us = -1", "{path}: gfx.launch_us = -1.0 must not be below 0"),
+        ("extends = 'mi300x-8'\n[gfx]\nlaunch_us = 'x'", "{path}: gfx.launch_us = 'x' must be a number"),
+        ("extends = 'mi300x-8'\n[device]\nxccs = true", "{path}: device.xccs = True must be a whole number"),
+        (
+            "extends = 'mi300x-8'\n[device]\nmemory = '4Q'",
+            "{path}: device.memory = '4Q' must be a size such as \"256M\"",
+        ),
+        ("extends = 'mi300x-8'\n[device]\ncount = 4", "{path}: device.pci has 8 entries for device.count = 4"),
+        ("extends = 'mi300x-8'\n[device]\narch = 'sm_90'", "{path}: device.arch = 'sm_90' must look like *"),
+        ("extends = 'mi300x-8'\n[links]\n'0-8' = 'xgmi'", '{path}: links.0-8 must name two GPUs of 8, such as "0-1"'),
+        (
+            "extends = 'mi300x-8'\n[links]\n'0-1' = 'x'",
+            "{path}: [[]links] names 'x', but the classes are local, host, xgmi",
+        ),
+        ("extends = 'mi300x-8'\n[link.xgmi]\nusable_gbps = 0", "{path}: link.xgmi.usable_gbps = 0.0 must be above 0"),
+        ("extends = 'nosuch'", "{path}: extends = 'nosuch', but there are *mi300x-8*"),
+        ("description = 'x'", "{path}: device is missing"),
+        ("a = ", "{path}: not valid TOML: *"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    import fnmatch
+
+    path = write(tmp_path, text)
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert fnmatch.fnmatchcase(line, message.format(path=path))
+
+
+def test_an_unknown_model_lists_what_there_is() -> None:
+    with pytest.raises(
+        ModelError, match=r"^unknown node model 'nosuch'; there are .*mi300x-8.*, or give a FILE\.toml$"
+    ):
+        load_model("nosuch")
+    with pytest.raises(ModelError, match=r"^no node model file /no/such\.toml$"):
+        load_model("/no/such.toml")
+
+
+def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
+    model = load_model("mi300x-8")
+    text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
+    lines = dict(line.split(" ", 1) for line in text.splitlines() if not line.startswith(("link", "device ")))
+    assert float(lines["launch"]) == pytest.approx(model.launch_us * 1e-6)
+    assert lines["memory"] == str(4 << 30)
+    assert sum(line.startswith("link ") for line in text.splitlines()) == 9 * 9
+    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 4 1" in text.splitlines()
+
+
+def properties(path: Path) -> dict[str, int]:
+    return {key: int(value) for key, value in (line.split() for line in path.read_text().splitlines())}
+
+
+def test_the_kfd_topology_reads_like_the_kernels(tmp_path: Path) -> None:
+    model = load_model("mi300x-8")
+    nodes = write_topology(model, tmp_path)
+    folders = sorted(nodes.iterdir(), key=lambda path: int(path.name))
+    assert [folder.name for folder in folders] == [str(number) for number in range(10)], "two CPUs, eight GPUs"
+    ids = [int((folder / "gpu_id").read_text()) for folder in folders]
+    assert ids[:2] == [0, 0]
+    assert len(set(ids[2:])) == 8
+    assert 0 not in ids[2:]
+    gpu = properties(folders[2] / "properties")
+    assert gpu["simd_count"] == 304 * 4
+    assert gpu["gfx_target_version"] == 90402
+    assert gpu["num_xcc"] == 8
+    assert (gpu["location_id"], gpu["domain"]) == (0x0C00, 0)
+    assert gpu["unique_id"] == model.unique_id(0)
+    assert (gpu["io_links_count"], gpu["p2p_links_count"], gpu["caches_count"]) == (8, 0, 2)
+    links = [properties(path / "properties") for path in sorted((folders[2] / "io_links").iterdir())]
+    assert [(link["type"], link["node_from"], link["node_to"]) for link in links] == [
+        (IO_LINK_PCIE, 2, 0),
+        *((IO_LINK_XGMI, 2, other) for other in range(3, 10)),
+    ]
+    assert {link["max_bandwidth"] for link in links} == {64000}
+    caches = [properties(path / "properties") for path in sorted((folders[2] / "caches").iterdir())]
+    assert [(cache["level"], cache["size"]) for cache in caches] == [(2, 4 << 10), (3, 256 << 10)]
+    far = properties(folders[9] / "io_links" / "0" / "properties")
+    assert (far["node_from"], far["node_to"]) == (9, 1), "the last four GPUs hang on the second CPU"
+    cpu = properties(folders[0] / "properties")
+    assert (cpu["cpu_cores_count"], cpu["simd_count"], cpu["io_links_count"]) == (model.cpu.threads, 0, 4)
+
+
+def test_a_pair_without_xgmi_is_a_p2p_link(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "extends = 'mi300x-8'\n[link.pcie]\nraw_gbps = 32\nusable_gbps = 26\nfirst_us = 5\n[links]\n'0-1' = 'pcie'\n",
+    )
+    nodes = write_topology(load_model(path), tmp_path / "kfd")
+    (link,) = [properties(entry / "properties") for entry in (nodes / "2" / "p2p_links").iterdir()]
+    assert (link["type"], link["node_to"], link["max_bandwidth"]) == (IO_LINK_PCIE, 3, 32000)
+    assert properties(nodes / "2" / "properties")["io_links_count"] == 7
