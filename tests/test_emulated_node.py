@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import tomllib
-from collections.abc import Callable
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,21 +17,34 @@ import pytest
 from pytest_transferbench.journal import read_journal
 from pytest_transferbench.transfer import Transfer, parse_transfer
 
-pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node")
 
 MODEL = tomllib.loads((files("pytest_transferbench.emulator") / "models" / "mi300x-8.toml").read_text())
-RunPytest = Callable[..., pytest.RunResult]
+ROOT = Path(__file__).parent.parent
 SUITE = "pytest_transferbench.suites.test_p2p"
 
 
-def run(run_elsewhere: RunPytest, *arguments: str) -> tuple[pytest.RunResult, dict[str, dict[str, Any]]]:
-    """Run the shipped suite on the emulated node; return the result and the journal's measurements by name."""
-    journal = Path(f"{len(list(Path().glob('*.jsonl')))}.jsonl").absolute()
-    result = run_elsewhere(
-        "--pyargs", SUITE, "--transfer-emulate=mi300x-8", f"--transfer-journal={journal}", *arguments, timeout=300
-    )
-    return result, measurements(journal)
+class Run:
+    """One child process running the shipped suite on the emulated node: its exit status, screen and journal."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        journal = folder / "journal.jsonl"
+        loaded = () if entry_points(group="pytest11", name="transferbench") else ("-p", "pytest_transferbench.plugin")
+        command = [sys.executable, "-m", "pytest", *loaded, "--pyargs", SUITE, *arguments]
+        options = ["--transfer-emulate=mi300x-8", f"--transfer-journal={journal}", "-p", "no:cacheprovider"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True, text=True)
+        self.status = done.returncode
+        self.screen = done.stdout + done.stderr
+        self.measured = measurements(journal)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """GPU pairs, host and local copies, by every executor, at one size and few samples."""
+    folder = tmp_path_factory.mktemp("emulated")
+    few = ("--sizes=1M", "--transfer-samples=3", "--transfer-rotate=8M")
+    return Run(folder, "--gpus=0,1", *few, "-k", "not cpu", "-rs")
 
 
 def measurements(journal: Path) -> dict[str, dict[str, Any]]:
@@ -65,68 +81,49 @@ def assert_arithmetic(measured: dict[str, dict[str, Any]]) -> None:
         assert measurement["emulated"] == "mi300x-8"
 
 
-def test_the_main_job(run_elsewhere: RunPytest) -> None:
-    result, measured = run(
-        run_elsewhere, "--gpus=0,1", "-k", "pull and not C0", "--sizes=1M,4M", "--transfer-samples=3"
-    )
-    assert result.ret == 0
-    assert sorted(measured) == [f"pull-gfx-{pair}-{size}" for pair in ("G0-G1", "G1-G0") for size in ("1M", "4M")]
-    assert_arithmetic(measured)
-    # A 256 MiB cache asks for a budget of 512 MiB.
-    assert measured["pull-gfx-G1-G0-4M"]["context"]["slices"] == 128
-    assert measured["pull-gfx-G1-G0-4M"]["context"]["span_bytes"] == 512 << 20
-    result.stdout.fnmatch_lines(["*EMULATED*", "*K=128 x 4M*= 512M*"])
+def test_every_figure_is_the_models_own(run: Run) -> None:
+    assert run.status == 0, run.screen
+    pairs = [f"{op}-gfx-{pair}-1M" for op in ("pull", "push") for pair in ("G0-G1", "G1-G0")]
+    dma = ["push-dma-G0-G1-1M", "push-dma-G1-G0-1M"]
+    host = [f"pull-{exe}-C0-G{gpu}-1M" for exe in ("gfx", "dma") for gpu in (0, 1)]
+    host += [f"push-{exe}-G{gpu}-C0-1M" for exe in ("gfx", "dma") for gpu in (0, 1)]
+    local = [f"local-{exe}-G{gpu}-G{gpu}-1M" for exe in ("gfx", "dma") for gpu in (0, 1)]
+    assert sorted(run.measured) == sorted([*pairs, *dma, *host, *local])
+    assert_arithmetic(run.measured)
 
 
-def test_two_runs_give_identical_figures(run_elsewhere: RunPytest) -> None:
-    arguments = (
-        "--gpus=0,1",
-        "-k",
-        "(push or pull) and not C0",
-        "--sizes=1M",
-        "--transfer-samples=3",
-        "--transfer-rotate=8M",
-    )
-    (_, one), (_, other) = run(run_elsewhere, *arguments), run(run_elsewhere, *arguments)
-    assert one
-    assert {name: m["arms"] for name, m in one.items()} == {name: m["arms"] for name, m in other.items()}
-
-
-def test_dma_host_and_local_follow_the_model_too(run_elsewhere: RunPytest) -> None:
-    selected = "(dma or C0 or local) and not cpu"
-    result, measured = run(run_elsewhere, "--gpus=0", "--sizes=1M", "--transfer-samples=3", "-k", selected)
-    assert result.ret == 0
-    assert len(measured) == 6
-    assert_arithmetic(measured)
-
-
-def test_sources_are_prepared_on_their_device(pytester: pytest.Pytester, run_elsewhere: RunPytest) -> None:
-    """Slices are filled by a kernel: nothing but flags and results crosses from the host."""
-    pytester.makepyfile(
-        test_prepared="""
-        import pytest
-
-        @pytest.mark.transferbench("(G1->G0->G0 0 4M)")
-        def test_prepared(transfer, transfer_buffers, transferbench):
-            from pytest_transferbench.emulator import activate
-
-            node = activate("mi300x-8")
-            transferbench(transfer)
-            before = node.moved_bytes(-1, 1)
-            transfer_buffers.fill(77)
-            transfer_buffers.source_region.agent.synchronize()
-            assert node.moved_bytes(-1, 1) == before
-            assert len(transfer_buffers.slices) == 128
-        """
-    )
-    result = run_elsewhere("--transfer-emulate=mi300x-8", "--gpus=0,1", "--transfer-samples=3")
-    result.assert_outcomes(passed=1)
+def test_the_screen_says_that_it_is_emulated_and_how_it_rotated(run: Run) -> None:
+    assert "EMULATED" in run.screen
+    assert "K=8 x 1M (pitch 1048576) = 8M" in run.screen
+    assert "blocks x 256 threads" in run.screen
+    assert "DMA engine whatever stream it is given: use push-dma" in run.screen
 
 
 @pytest.mark.slow
-def test_all_pairs_of_the_node(run_elsewhere: RunPytest) -> None:
+def test_two_runs_give_identical_figures(tmp_path: Path) -> None:
+    arguments = ("--gpus=0,1", "-k", "(push or pull) and not cpu", "--sizes=1M,4M", "--transfer-samples=5")
+    runs = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        runs.append(Run(tmp_path / name, *arguments, "--transfer-rotate=8M").measured)
+    assert runs[0]
+    figures = [{name: measurement["arms"] for name, measurement in run.items()} for run in runs]
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.slow
+def test_four_megabytes_by_default(tmp_path: Path) -> None:
+    """A 256 MiB cache asks for a budget of 512 MiB."""
+    run = Run(tmp_path, "--gpus=0,1", "-k", "pull and gfx and not C0", "--sizes=4M")
+    assert run.status == 0, run.screen
+    assert_arithmetic(run.measured)
+    assert "K=128 x 4M (pitch 4194304) = 512M" in run.screen
+
+
+@pytest.mark.slow
+def test_all_pairs_of_the_node(tmp_path: Path) -> None:
     selected = "gfx and push and not C0"
-    result, measured = run(run_elsewhere, "--gpus=all", "--sizes=1M", "--transfer-rotate=8M", "-k", selected)
-    assert result.ret == 0
-    assert len(measured) == 56
-    assert_arithmetic(measured)
+    run = Run(tmp_path, "--gpus=all", "--sizes=1M", "--transfer-rotate=8M", "-k", selected)
+    assert run.status == 0, run.screen
+    assert len(run.measured) == 56
+    assert_arithmetic(run.measured)
