@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import pytest
 
 from tests.emulator.hip import HOST, ILLEGAL_ADDRESS, SUCCESS, Hip
 
+# The first store makes the allocation the one at hand, so that both ways to look at an access are taken.
 BYTES = r"""
-extern "C" __global__ void store_byte(char* p, size_t at) { p[at] = 7; }
+#define BEFORE(p) if (warm) *p = 1; asm volatile("" ::: "memory")
+extern "C" __global__ void store_byte(char* p, size_t at, int warm) { BEFORE(p); p[at] = 7; }
 extern "C" __global__ void load_byte(char* p, size_t at, char* out) { *out = p[at]; }
 struct alignas(16) quad { unsigned x, y, z, w; };
-extern "C" __global__ void store_quad(char* p, size_t at) { *(quad*)(p + at) = quad{1, 2, 3, 4}; }
+extern "C" __global__ void store_quad(char* p, size_t at, int warm) { BEFORE(p); *(quad*)(p + at) = quad{1, 2, 3, 4}; }
 struct __attribute__((packed)) loose { unsigned long long value; };
-extern "C" __global__ void store_loose(char* p, size_t at) { ((loose*)(p + at))->value = 1; }
+extern "C" __global__ void store_loose(char* p, size_t at, int warm) { BEFORE(p); ((loose*)(p + at))->value = 1; }
 extern "C" __global__ void move(char* to, const char* from, size_t n) { memcpy(to, from, n); }
 """
 
@@ -49,6 +52,7 @@ extern "C" __global__ void copy_bytes(char* to, const char* from, size_t n) {
         ("store_byte", 3, 3, True),
         ("store_quad", 4096, 4080, False),
         ("store_quad", 4088, 4080, True),
+        ("store_quad", 4096, 4096, True),
         ("store_quad", 4096, -16, True),
         ("store_quad", 8, 0, True),
         ("store_loose", 4099, 4091, False),
@@ -56,10 +60,11 @@ extern "C" __global__ void copy_bytes(char* to, const char* from, size_t n) {
         ("store_loose", 4096, -1, True),
     ],
 )
-def test_one_byte_past_an_allocation_faults(hip: Hip, kernel: str, size: int, at: int, fault: bool) -> None:
+@pytest.mark.parametrize("warm", [0, 1])
+def test_one_byte_past_an_allocation_faults(hip: Hip, kernel: str, size: int, at: int, fault: bool, warm: int) -> None:
     pointer = hip.malloc(size)
     function = hip.kernel(BYTES, kernel)
-    assert hip.run(function, 1, 1, pointer, at) == (ILLEGAL_ADDRESS if fault else SUCCESS)
+    assert hip.run(function, 1, 1, pointer, at, ctypes.c_int(warm)) == (ILLEGAL_ADDRESS if fault else SUCCESS)
     hip.ok("hipDeviceReset")
     hip.ok("hipFree", pointer)
 
@@ -80,7 +85,7 @@ def test_memcpy_in_a_kernel_is_checked_at_both_ends(hip: Hip) -> None:
 def test_a_fault_names_kernel_device_and_address(hip: Hip, capfd: pytest.CaptureFixture[str]) -> None:
     pointer = hip.malloc(4096, device=2)
     store = hip.kernel(BYTES, "store_byte", device=2)
-    assert hip.run(store, 1, 1, pointer, 4096) == ILLEGAL_ADDRESS
+    assert hip.run(store, 1, 1, pointer, 4096, ctypes.c_int(0)) == ILLEGAL_ADDRESS
     line = (
         f"kernel store_byte on device 2: store of 1 bytes at {pointer + 4096:#x} is illegal: "
         "it ends 1 bytes past an allocation of 4096 bytes on device 2"
@@ -93,20 +98,23 @@ def test_a_fault_names_kernel_device_and_address(hip: Hip, capfd: pytest.Capture
 def test_a_fault_sticks_to_its_device_until_reset(hip: Hip) -> None:
     pointer = hip.malloc(64)
     store = hip.kernel(BYTES, "store_byte")
-    assert hip.run(store, 1, 1, pointer, 64) == ILLEGAL_ADDRESS
-    assert hip.launch(store, 1, 1, pointer, 0) == ILLEGAL_ADDRESS
+    assert hip.run(store, 1, 1, pointer, 64, ctypes.c_int(0)) == ILLEGAL_ADDRESS
+    assert hip.launch(store, 1, 1, pointer, 0, ctypes.c_int(0)) == ILLEGAL_ADDRESS
     assert hip.code("hipDeviceSynchronize") == ILLEGAL_ADDRESS
     hip.set_device(1)
     assert hip.code("hipDeviceSynchronize") == SUCCESS
     hip.set_device(0)
     hip.ok("hipDeviceReset")
-    assert hip.run(store, 1, 1, pointer, 0) == SUCCESS
+    assert hip.run(store, 1, 1, pointer, 0, ctypes.c_int(0)) == SUCCESS
     hip.ok("hipFree", pointer)
 
 
 def test_the_programs_own_memory_is_no_device_memory(hip: Hip) -> None:
     ordinary = ctypes.create_string_buffer(64)
-    assert hip.run(hip.kernel(BYTES, "store_byte"), 1, 1, ctypes.addressof(ordinary), 0) == ILLEGAL_ADDRESS
+    assert (
+        hip.run(hip.kernel(BYTES, "store_byte"), 1, 1, ctypes.addressof(ordinary), 0, ctypes.c_int(0))
+        == ILLEGAL_ADDRESS
+    )
 
 
 def test_memory_of_a_peer_needs_access(hip: Hip) -> None:
@@ -130,7 +138,9 @@ def test_pinned_and_managed_memory_are_open_to_all(hip: Hip) -> None:
     for device in (0, 3):
         hip.set_device(device)
         for pointer in (pinned, managed):
-            assert hip.run(hip.kernel(BYTES, "store_byte", device=device), 1, 1, pointer, 63) == SUCCESS
+            assert (
+                hip.run(hip.kernel(BYTES, "store_byte", device=device), 1, 1, pointer, 63, ctypes.c_int(0)) == SUCCESS
+            )
     assert ctypes.string_at(pinned, 64)[63] == 7
     hip.ok("hipHostFree", pinned)
     hip.ok("hipFree", managed)
@@ -215,6 +225,37 @@ def test_more_buffers_than_are_kept_at_hand(hip: Hip) -> None:
     assert int.from_bytes(hip.read(out, 4), "little") == rounds * buffers
     for pointer in (*pointers, table, out):
         hip.ok("hipFree", pointer)
+
+
+def test_bytes_of_contended_atomics_are_the_same_every_time(hip: Hip) -> None:
+    source = r"""
+    extern "C" __global__ void all(unsigned long long* p, float* f) {
+      const unsigned long long me = blockIdx.x * 7919ull % 1000 + threadIdx.x;
+      atomicAdd(p, me);
+      atomicMin(p + 1, me);
+      atomicMax(p + 2, me);
+      atomicOr(p + 3, me);
+      atomicAdd(f, 1.0f);
+    }
+    """
+    numbers, real = hip.malloc(32, device=1), hip.malloc(4, device=1)
+    hip.enable_peer(0, 1)
+    kernel = hip.kernel(source, "all")
+    threads = 200 * 64
+    for _ in range(5):
+        hip.write(numbers, bytes(8) + b"\xff" * 8 + bytes(16))
+        hip.write(real, bytes(4))
+        before = moved(hip, [(1, 0), (0, 1)])
+        assert hip.run(kernel, 200, 64, numbers, real) == SUCCESS
+        # Minimum, maximum and the sum of floats read before they write; the others only write.
+        expected = [threads * (8 + 8 + 4), threads * (4 * 8 + 4)]
+        assert [b - a for a, b in zip(before, moved(hip, [(1, 0), (0, 1)]), strict=True)] == expected
+        values = memoryview(hip.read(numbers, 32)).cast("Q")
+        each = [block * 7919 % 1000 + thread for block in range(200) for thread in range(64)]
+        assert (values[0], values[1], values[2]) == (sum(each), min(each), max(each))
+        assert struct.unpack("f", hip.read(real, 4)) == (threads,)
+    hip.ok("hipFree", numbers)
+    hip.ok("hipFree", real)
 
 
 def test_host_traffic_has_its_own_way(hip: Hip) -> None:

@@ -103,6 +103,25 @@ extern "C" __global__ void compare_and_swap_lock(unsigned* lock, unsigned* total
 }
 """
 
+# What people write instead of an atomic load, and locks that write while they wait.
+WAITING_BY_WRITING = r"""
+extern "C" __global__ void add_nothing(unsigned* counter, unsigned* out) {
+  atomicAdd(counter, 1u);
+  while (atomicAdd(counter, 0u) < gridDim.x * blockDim.x) {}
+  out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+}
+extern "C" __global__ void exchange_lock(unsigned* lock, unsigned* total) {
+  while (atomicExch(lock, 1u)) {}
+  *total = *total + 1;
+  __threadfence();
+  atomicExch(lock, 0u);
+}
+extern "C" __global__ void or_nothing(unsigned* flag) {
+  if (blockIdx.x == gridDim.x - 1) atomicOr(flag, 1u);
+  while (!atomicOr(flag, 0u)) {}
+}
+"""
+
 # A protocol in which every 8-byte word carries its own flag, and the sender waits for the receiver's answer.
 FLAGGED = r"""
 typedef unsigned long long u64;
@@ -248,6 +267,20 @@ def test_a_lock_is_handed_round(hip: Hip) -> None:
     assert words(hip, total, 1) == [40]
     hip.ok("hipFree", lock)
     hip.ok("hipFree", total)
+
+
+@pytest.mark.parametrize(("kernel", "arrived"), [("add_nothing", 96), ("exchange_lock", 0), ("or_nothing", 1)])
+def test_waiting_by_writing_lets_the_others_run(hip: Hip, kernel: str, arrived: int) -> None:
+    word, out = hip.malloc(4), hip.malloc(4 * 96)
+    hip.write(word, bytes(4))
+    hip.write(out, bytes(4 * 96))
+    arguments = (word,) if kernel == "or_nothing" else (word, out)
+    assert hip.run(hip.kernel(WAITING_BY_WRITING, kernel), 48, 2, *arguments) == SUCCESS
+    assert words(hip, word, 1) == [arrived]
+    if kernel == "exchange_lock":
+        assert words(hip, out, 1) == [96]
+    hip.ok("hipFree", word)
+    hip.ok("hipFree", out)
 
 
 @pytest.mark.parametrize(

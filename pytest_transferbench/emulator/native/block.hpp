@@ -139,7 +139,9 @@ class Worker {
   // Finds the range that holds an access and makes it the cached one; null for memory private to the block. Ends the
   // block with hipErrorIllegalAddress when the access is not allowed.
   AccessRange* locate(Direction direction, uintptr_t address, size_t nbytes);
-  uint64_t written() const;
+  // Bytes written by what is no waiting: the sign that something moves on.
+  uint64_t progress() const;
+  void not_progress(uint64_t nbytes) { waited_writes_ += nbytes; }
 
  private:
   void enter(Block& block);
@@ -155,7 +157,7 @@ class Worker {
   unsigned known_count_[2] = {0, 0}, known_next_[2] = {0, 0};
   int hot_slot_[2] = {-1, -1};
   std::shared_ptr<Grid> ranges_grid_;  // whose permissions `known_` holds
-  uint64_t flushed_writes_ = 0;
+  uint64_t flushed_writes_ = 0, waited_writes_ = 0;
 
   std::vector<std::unique_ptr<Block>> resident_;
   struct SharedOwner {

@@ -215,7 +215,7 @@ template <class T, class Change>
 static inline T transferbench_update(T* p, Change change) {
   typedef typename transferbench_word<sizeof(T)>::type word;
   word* at = (word*)p;
-  word before = __atomic_load_n(at, __ATOMIC_RELAXED), after;
+  word before = *at, after;  // an ordinary load: an atomic one would look like polling
   T old;
   do {
     __builtin_memcpy(&old, &before, sizeof old);

@@ -133,39 +133,55 @@ uint64_t peek(const void* pointer, size_t nbytes) {
   return words[0] ^ (words[1] * 0x9e3779b97f4a7c15u);
 }
 
-// A volatile or atomic load. The first of an address is an ordinary load and counted; later ones are polls, which are
-// not counted, because how many there are is chance. A poll that sees nothing new lets the other threads run.
-void poll(const void* pointer, size_t nbytes) {
+// Remembers what this thread saw at an address; true when it saw just that there before: it is waiting for a change.
+bool seen_before(Fibre& self, uintptr_t address, uint64_t value, bool& known) {
+  self.polled = true;
+  for (Fibre::Seen& seen : self.seen) {
+    if (seen.address != address) continue;
+    known = true;
+    const bool same = seen.value == value;
+    seen.value = value;
+    return same;
+  }
+  known = false;
+  self.seen[self.seen_next++ % Fibre::REMEMBERED] = {address, value};
+  return false;
+}
+
+// A volatile or atomic load. One that sees nothing new lets the other threads run. The first of an address is counted
+// like any load; later ones are not, because how often a thread polls is chance.
+void poll(const void* pointer, size_t nbytes, bool counted = true) {
   Fibre* self = thread_state.fibre;
   if (!self) return;
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   AccessRange* range = thread_state.worker->locate(READ, address, nbytes);
+  const bool from_host = range && range->owner == HOST;
   Block& block = *thread_state.block;
-  self->polled = true;
-  uint64_t value = peek(pointer, nbytes);
-  Fibre::Seen* seen = nullptr;
-  for (Fibre::Seen& candidate : self->seen) {
-    if (candidate.address == address) seen = &candidate;
-  }
-  if (seen && seen->value == value) {
+  bool known = false;
+  const bool waiting = seen_before(*self, address, peek(pointer, nbytes), known);
+  // Polling many addresses in turn looks like a copy: from time to time the others run then, too.
+  if (waiting || ++self->fresh_polls % Fibre::FRESH_POLLS_BEFORE_YIELD == 0) {
     block.yield();
-    value = peek(pointer, nbytes);
-  } else if (++self->fresh_polls % Fibre::FRESH_POLLS_BEFORE_YIELD == 0) {
-    block.yield();
-    value = peek(pointer, nbytes);
+    bool known_by_now = true;
+    seen_before(*self, address, peek(pointer, nbytes), known_by_now);
   }
-  if (range && range->owner == HOST) {
+  if (from_host) {
     // Waiting for the host takes until the host's clock of that moment, and moves nothing worth a link's time.
     block.polled_host = true;
     block.host_seen = host_clock();
-  } else if (range && !seen) {
+  } else if (counted && !known) {
     slow_access(READ, pointer, nbytes);
   }
-  if (!seen) {
-    seen = &self->seen[self->seen_next++ % Fibre::REMEMBERED];
-    seen->address = address;
-  }
-  seen->value = value;
+}
+
+// An atomic change that left the word as it was: `while (atomicExch(lock, 1))` and `atomicAdd(counter, 0)` wait so.
+void changed_nothing(const void* pointer, size_t nbytes) {
+  Fibre* self = thread_state.fibre;
+  if (!self) return;
+  bool known = false;
+  if (!seen_before(*self, reinterpret_cast<uintptr_t>(pointer), peek(pointer, nbytes), known)) return;
+  thread_state.worker->not_progress(nbytes);
+  thread_state.block->yield();
 }
 
 }  // namespace
@@ -198,46 +214,59 @@ HIP_API void __tsan_func_exit() {}
 HIP_API void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 HIP_API void __tsan_atomic_signal_fence(int) {}
 
-// Atomics are carried out here, always at the strongest order. Those that change nothing are polls.
-#define ATOMIC_CHANGE(BITS, T, NAME)                              \
-  HIP_API T __tsan_atomic##BITS##_##NAME(T* p, T value, int) {    \
-    access<WRITE, sizeof(T)>(p);                                  \
-    return __atomic_##NAME(p, value, __ATOMIC_SEQ_CST);           \
+// Atomics are carried out here, always at the strongest order.
+template <class T>
+T changed(T* p, T before, T after) {
+  if (before == after) changed_nothing(p, sizeof(T));
+  return before;
+}
+
+template <class T>
+bool compare_exchange(T* p, T* expected, T value) {
+  if (thread_state.fibre) thread_state.worker->locate(WRITE, reinterpret_cast<uintptr_t>(p), sizeof(T));
+  if (__atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    access<WRITE, sizeof(T)>(p);
+    changed(p, *expected, value);
+    return true;
   }
-#define ATOMIC_HOOKS(BITS, T)                                                                             \
-  HIP_API T __tsan_atomic##BITS##_load(T* p, int) {                                                       \
-    poll(p, sizeof(T));                                                                                   \
-    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                          \
-  }                                                                                                       \
-  HIP_API void __tsan_atomic##BITS##_store(T* p, T value, int) {                                          \
-    access<WRITE, sizeof(T)>(p);                                                                          \
-    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                         \
-  }                                                                                                       \
-  HIP_API T __tsan_atomic##BITS##_exchange(T* p, T value, int) {                                          \
-    access<WRITE, sizeof(T)>(p);                                                                          \
-    return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);                                               \
-  }                                                                                                       \
-  ATOMIC_CHANGE(BITS, T, fetch_add)                                                                       \
-  ATOMIC_CHANGE(BITS, T, fetch_sub)                                                                       \
-  ATOMIC_CHANGE(BITS, T, fetch_and)                                                                       \
-  ATOMIC_CHANGE(BITS, T, fetch_or)                                                                        \
-  ATOMIC_CHANGE(BITS, T, fetch_xor)                                                                       \
-  ATOMIC_CHANGE(BITS, T, fetch_nand)                                                                      \
-  HIP_API int __tsan_atomic##BITS##_compare_exchange_strong(T* p, T* expected, T value, int, int) {       \
-    if (thread_state.fibre) thread_state.worker->locate(WRITE, reinterpret_cast<uintptr_t>(p), sizeof(T)); \
-    if (__atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {     \
-      access<WRITE, sizeof(T)>(p);                                                                        \
-      return 1;                                                                                           \
-    }                                                                                                     \
-    poll(p, sizeof(T));                                                                                   \
-    return 0;                                                                                             \
-  }                                                                                                       \
-  HIP_API int __tsan_atomic##BITS##_compare_exchange_weak(T* p, T* expected, T value, int a, int b) {     \
-    return __tsan_atomic##BITS##_compare_exchange_strong(p, expected, value, a, b);                       \
-  }                                                                                                       \
-  HIP_API T __tsan_atomic##BITS##_compare_exchange_val(T* p, T expected, T value, int a, int b) {         \
-    __tsan_atomic##BITS##_compare_exchange_strong(p, &expected, value, a, b);                             \
-    return expected;                                                                                      \
+  poll(p, sizeof(T), false);  // how often it fails is chance
+  return false;
+}
+
+#define ATOMIC_CHANGE(BITS, T, NAME, AFTER)                                \
+  HIP_API T __tsan_atomic##BITS##_##NAME(T* p, T value, int) {             \
+    access<WRITE, sizeof(T)>(p);                                           \
+    const T before = __atomic_##NAME(p, value, __ATOMIC_SEQ_CST);          \
+    return changed<T>(p, before, static_cast<T>(AFTER));                   \
+  }
+#define ATOMIC_HOOKS(BITS, T)                                                                          \
+  HIP_API T __tsan_atomic##BITS##_load(T* p, int) {                                                    \
+    poll(p, sizeof(T));                                                                                \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                       \
+  }                                                                                                    \
+  HIP_API void __tsan_atomic##BITS##_store(T* p, T value, int) {                                       \
+    access<WRITE, sizeof(T)>(p);                                                                       \
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                    \
+  HIP_API T __tsan_atomic##BITS##_exchange(T* p, T value, int) {                                       \
+    access<WRITE, sizeof(T)>(p);                                                                       \
+    return changed<T>(p, __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST), value);                      \
+  }                                                                                                    \
+  ATOMIC_CHANGE(BITS, T, fetch_add, before + value)                                                    \
+  ATOMIC_CHANGE(BITS, T, fetch_sub, before - value)                                                    \
+  ATOMIC_CHANGE(BITS, T, fetch_and, before & value)                                                    \
+  ATOMIC_CHANGE(BITS, T, fetch_or, before | value)                                                     \
+  ATOMIC_CHANGE(BITS, T, fetch_xor, before ^ value)                                                    \
+  ATOMIC_CHANGE(BITS, T, fetch_nand, ~(before & value))                                                \
+  HIP_API int __tsan_atomic##BITS##_compare_exchange_strong(T* p, T* expected, T value, int, int) {    \
+    return compare_exchange(p, expected, value);                                                       \
+  }                                                                                                    \
+  HIP_API int __tsan_atomic##BITS##_compare_exchange_weak(T* p, T* expected, T value, int, int) {      \
+    return compare_exchange(p, expected, value);                                                       \
+  }                                                                                                    \
+  HIP_API T __tsan_atomic##BITS##_compare_exchange_val(T* p, T expected, T value, int, int) {          \
+    compare_exchange(p, &expected, value);                                                             \
+    return expected;                                                                                   \
   }
 ATOMIC_HOOKS(8, uint8_t)
 ATOMIC_HOOKS(16, uint16_t)

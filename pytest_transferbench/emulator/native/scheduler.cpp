@@ -181,7 +181,7 @@ Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
 Block::Slice Block::run(Worker& worker) {
   if (grid->error != hipSuccess) return Slice::Ended;
   const unsigned started_before = started, finished_before = finished;
-  const uint64_t written_before = worker.written();
+  const uint64_t progress_before = worker.progress();
   ready.insert(ready.end(), pollers.begin(), pollers.end());
   pollers.clear();
   for (;;) {
@@ -199,7 +199,7 @@ Block::Slice Block::run(Worker& worker) {
   if (finished == threads) return Slice::Ended;
   // What is left polls: barriers and votes open by themselves once every other thread waits or has ended.
   const bool progressed = started != started_before || finished != finished_before ||
-                          worker.written() != written_before;
+                          worker.progress() != progress_before;
   return progressed ? Slice::Progressed : Slice::Waiting;
 }
 
@@ -424,8 +424,8 @@ void Worker::serve(Grid* own) {
   }
 }
 
-uint64_t Worker::written() const {
-  uint64_t total = flushed_writes_ + thread_state.hot[WRITE].bytes;
+uint64_t Worker::progress() const {
+  uint64_t total = flushed_writes_ - waited_writes_ + thread_state.hot[WRITE].bytes;
   for (unsigned i = 0; i < known_count_[WRITE]; ++i) total += known_[WRITE][i].bytes;
   return total;
 }
