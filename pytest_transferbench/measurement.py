@@ -117,6 +117,10 @@ class Measurement:
     verdicts: tuple[Finding, ...] = ()
     judged: bool = True
 
+    def __repr__(self) -> str:
+        # Failed assertions show it, and the whole of it would hide what failed.
+        return f"Measurement({self.key!r}, {', '.join(finding.verdict for finding in self.verdicts) or 'not judged'})"
+
     def arm(self, name: str) -> Arm | None:
         """Return the arm called ``name``, or None when it was not measured."""
         return next((arm for arm in self.arms if arm.name == name), None)

@@ -172,6 +172,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail a transfer item in one line where nothing can be measured; else set it a deadline.
 
     Here and not around the whole item: pytest's own ``faulthandler_timeout`` is set there, and the last one counts.
+    pytest cancels it for us when somebody enters the debugger.
     """
     watchdog = item.config.stash.get(_WATCHDOG, None)
     if watchdog is None or not _is_ours(item):
@@ -180,17 +181,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if run.blocked():
         pytest.fail(str(run.blocked()), pytrace=False)
     watchdog.arm(deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened))
-
-
-def pytest_enter_pdb(config: pytest.Config) -> None:
-    """Somebody looks: the item may now take as long as it likes."""
-    if _WATCHDOG in config.stash:
-        config.stash[_WATCHDOG].cancel()
-
-
-def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """As :func:`pytest_enter_pdb`: ``--pdb`` opens here."""
-    pytest_enter_pdb(node.config)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -53,3 +53,15 @@ def test_no_deadline_is_left_behind(run_apart: RunPytest, pytester: pytest.Pytes
         """
     )
     run_apart().assert_outcomes(passed=2)
+
+
+def test_somebody_in_the_debugger_has_all_the_time(run_apart: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import select
+        def test_a(transferbench, pytestconfig):
+            pytestconfig.hook.pytest_enter_pdb(config=pytestconfig, pdb=None)
+            select.select([], [], [], 1.5)
+        """
+    )
+    run_apart().assert_outcomes(passed=1)
