@@ -58,8 +58,11 @@ class Build:
 
 def cache_folder() -> Path:
     """Return the folder that holds all builds: ``$XDG_CACHE_HOME`` or ``~/.cache``, and our name."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "pytest-transferbench" / "emulator"
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "pytest-transferbench" / "emulator"
+    except RuntimeError:
+        raise EmulatorError("no home folder to build the emulated runtime in: set XDG_CACHE_HOME to a folder") from None
 
 
 def build(folder: Path | None = None) -> Build:
@@ -80,7 +83,10 @@ def build(folder: Path | None = None) -> Build:
             if not root.is_dir():
                 _make(root, sources, compiler)
     except OSError as error:
-        raise EmulatorError(f"cannot build the emulated runtime in {folder}: {error.strerror or error}") from None
+        raise EmulatorError(
+            f"cannot build the emulated runtime in {folder}: {error.strerror or error}; "
+            "set XDG_CACHE_HOME to a folder that can be written"
+        ) from None
     return Build(root, compiler)
 
 

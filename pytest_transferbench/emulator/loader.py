@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Activation:
     model: NodeModel
     kfd_root: Path
     library: Path
-    _native: Any
+    _native: Any = field(repr=False)
 
     def host_clock(self) -> float:
         """Return seconds of the host's virtual clock. Reading it costs nothing."""

@@ -34,8 +34,11 @@ extern "C" __global__ void add_two(unsigned* to, const unsigned* a, const unsign
 extern "C" __global__ void copy_volatile(unsigned long long* to, const volatile unsigned long long* from, size_t n) {
   for (size_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i];
 }
-extern "C" __global__ void copy_bytes(char* to, const char* from, size_t n) {
+extern "C" __global__ void copy_bytes(char* __restrict__ to, const char* __restrict__ from, size_t n) {
   for (size_t i = 0; i < n; ++i) to[i] = from[i];
+}
+extern "C" __global__ void fill_bytes(char* to, const char*, size_t n) {
+  for (size_t i = 0; i < n; ++i) to[i] = 0;
 }
 """
 
@@ -180,12 +183,14 @@ def test_bytes_of_two_sources_read_in_turn_are_exact(hip: Hip) -> None:
         hip.ok("hipFree", pointer)
 
 
-def test_a_copy_loop_that_a_compiler_could_call_memcpy_is_counted(hip: Hip) -> None:
-    source, target = hip.malloc(1000, device=1), hip.malloc(1000, device=0)
+@pytest.mark.parametrize(("kernel", "read"), [("copy_bytes", 1000), ("fill_bytes", 0)])
+def test_loops_that_a_compiler_could_replace_by_calls_are_counted(hip: Hip, kernel: str, read: int) -> None:
+    source, target = hip.malloc(1000, device=1), hip.malloc(1000, device=2)
     hip.enable_peer(0, 1)
-    before = hip.activation.moved_bytes(1, 0)
-    assert hip.run(hip.kernel(COPY, "copy_bytes"), 1, 1, target, source, 1000) == SUCCESS
-    assert hip.activation.moved_bytes(1, 0) - before == 1000
+    hip.enable_peer(0, 2)
+    before = moved(hip, [(1, 0), (0, 2)])
+    assert hip.run(hip.kernel(COPY, kernel), 1, 1, target, source, 1000) == SUCCESS
+    assert [b - a for a, b in zip(before, moved(hip, [(1, 0), (0, 2)]), strict=True)] == [read, 1000]
     hip.ok("hipFree", source)
     hip.ok("hipFree", target)
 

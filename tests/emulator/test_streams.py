@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 import pytest
 
@@ -54,20 +55,31 @@ def appended(hip: Hip, pointer: int) -> list[int]:
 
 @pytest.mark.parametrize(("flags", "order"), [(0, [1, 2, 3]), (NON_BLOCKING, [2, 1, 3])])
 def test_the_null_stream_waits_for_blocking_streams_only(hip: Hip, flag: Flag, flags: int, order: list[int]) -> None:
-    """Stream: gate, 1. Null stream: 2. Stream again: 3."""
+    """Stream: gate, 1. Null stream: 2. Stream again: 3. The virtual times tell the order, whoever was faster."""
     gate, append = hip.kernel(SOURCE, "gate"), hip.kernel(SOURCE, "append")
-    entries = hip.malloc(64)
-    hip.write(entries, bytes(64))
-    with hip.stream(flags=flags) as stream:
+    entries, scratch = hip.malloc(64), hip.malloc(64)
+    for pointer in (entries, scratch):
+        hip.write(pointer, bytes(64))
+    events = [hip.event() for _ in range(3)]
+
+    def work(number: int, stream: int) -> None:
+        assert hip.launch(append, 1, 1, entries, ctypes.c_uint(number), stream=stream) == SUCCESS
+        hip.ok("hipEventRecord", events[number - 1], stream)
+
+    with hip.stream(flags=flags) as stream, hip.stream() as other:
         assert hip.launch(gate, 1, 1, flag.pointer, stream=stream) == SUCCESS
-        assert hip.launch(append, 1, 1, entries, ctypes.c_uint(1), stream=stream) == SUCCESS
-        assert hip.launch(append, 1, 1, entries, ctypes.c_uint(2)) == SUCCESS
-        if flags == NON_BLOCKING:
-            hip.ok("hipStreamSynchronize", None)  # it does not wait for the gate
+        work(1, stream)
+        work(2, 0)
+        for _ in range(10):  # time passes for the host while the gate is shut
+            assert hip.run(append, 1, 1, scratch, ctypes.c_uint(0), stream=other) == SUCCESS
+        assert hip.code("hipStreamQuery", None) == (NOT_READY if flags == 0 else SUCCESS)
         flag.set()
-        assert hip.launch(append, 1, 1, entries, ctypes.c_uint(3), stream=stream) == SUCCESS
+        work(3, stream)
         hip.ok("hipDeviceSynchronize")
     assert appended(hip, entries) == order
+    in_order = [events[number - 1] for number in order]
+    assert all(hip.elapsed_seconds(*pair) > 0 for pair in itertools.pairwise(in_order))
+    hip.ok("hipFree", scratch)
     hip.ok("hipFree", entries)
     hip.ok("hipHostFree", flag.pointer)
 

@@ -173,10 +173,8 @@ HIP_API hipError_t hipMalloc(void** pointer, size_t nbytes) {
 
 HIP_API hipError_t hipExtMallocWithFlags(void** pointer, size_t nbytes, unsigned flags) {
   return api([&]() -> hipError_t {
-    constexpr unsigned fine_grained = 1, signal = 2, contiguous = 4;
-    if (flags > contiguous) return hipErrorInvalidValue;
-    if (flags == signal && nbytes != 8) return hipErrorInvalidValue;
-    static_assert(fine_grained < signal, "0 default, 1 fine-grained, 2 signal, 3 uncached, 4 contiguous");
+    constexpr unsigned signal = 2, contiguous = 4;  // beside 0 default, 1 fine-grained, 3 uncached
+    if (flags > contiguous || (flags == signal && nbytes != 8)) return hipErrorInvalidValue;
     return memory().allocate(pointer, nbytes, current_device, current_device, MemoryKind::Device, flags);
   });
 }

@@ -71,7 +71,9 @@ int inspect(dl_phdr_info* info, size_t, void* argument) {
 
 // Every load gets a copy of its own: the loader would share the __device__ variables of one file between devices.
 int copy_to_memory(const char* image, size_t nbytes) {
-  const int file = memfd_create("transferbench-kernels", MFD_CLOEXEC);
+  constexpr unsigned executable = 0x10;  // MFD_EXEC: newer kernels ask for it, older ones refuse it
+  int file = memfd_create("transferbench-kernels", MFD_CLOEXEC | executable);
+  if (file < 0) file = memfd_create("transferbench-kernels", MFD_CLOEXEC);
   if (file < 0) return -1;
   for (size_t at = 0; at < nbytes;) {
     const ssize_t put = write(file, image + at, nbytes - at);
