@@ -207,7 +207,7 @@ class _Run:
     def _timed(self, iterations: range) -> tuple[Clocks, str | None]:
         runtime, device = self.runtime, self.device
         if device is None:
-            self.lease.waker.launch(0, 1, 0)
+            self.lease.waker.launch(0, self.lease.waker.wake_passes, 0)
             begun = runtime.host_clock()
             self._launch(iterations)
             clocks = Clocks(host=runtime.host_clock() - begun)
@@ -215,12 +215,12 @@ class _Run:
         gated = self.lease.method.gate == "kernel"
         waker = self.lease.waker
         if not waker.wakes_behind_gate:
-            waker.launch(0, 1, 0)
+            waker.launch(0, waker.wake_passes, 0)
         begun = runtime.host_clock()
         if gated:
             self.bench.gate.close(device)
         if waker.wakes_behind_gate:
-            waker.launch(0, 1, 0)
+            waker.launch(0, waker.wake_passes, 0)
         runtime.record(device.start, device.stream)
         self._launch(iterations)
         runtime.record(device.stop, device.stream)

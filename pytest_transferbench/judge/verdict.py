@@ -24,7 +24,8 @@ class TransferFailure(AssertionError):  # noqa: N818 - a verdict, read in report
         self.measurement = measurement
 
     def __str__(self) -> str:
-        lines = [f"{self.finding.verdict}: {self.measurement.key}: {_one_line(self.finding.detail)}"]
+        # The node id says which case it is; its key again would push the figure out of a narrow summary line.
+        lines = [f"{self.finding.verdict}: {_one_line(self.finding.detail)}"]
         lines += [
             f"also {other.verdict}: {_one_line(other.detail)}"
             for other in self.measurement.verdicts

@@ -51,7 +51,7 @@ def _devices(devices: Iterable[Device]) -> list[str]:
 
 
 def _device(device: Device) -> str:
-    facts = [f"{device.name} ({device.arch})", f"{device.compute_units} CUs", format_size(device.memory_bytes)]
+    facts = [f"{device.name} ({device.arch})", f"{device.compute_units} CUs", f"{device.memory_bytes / 2**30:.0f} GiB"]
     if device.partition:
         facts.append(f"partition {device.partition}")
     if device.xccs > 1:

@@ -16,7 +16,7 @@ End = str | int | Memory
 MAX_SUBEXECUTORS = 999_999
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Transfer:
     """``nbytes`` bytes from ``sources`` through ``executor`` to ``destinations``.
 
@@ -50,6 +50,9 @@ class Transfer:
                 f"{route}: {kind.word} has to own the source or the destination; "
                 f"let one of these run it, or use {_relaying(kind)}"
             )
+
+    def __repr__(self) -> str:
+        return f"<Transfer {self.notation()}>"
 
     @classmethod
     def push(cls, source: End, destination: End, nbytes: int, executor: str = "gfx", subexecutors: int = 0) -> Transfer:

@@ -18,6 +18,7 @@ class Mutant:
         self.letter = self.real.letter
         self.stream = self.real.stream
         self.wakes_behind_gate = self.real.wakes_behind_gate
+        self.wake_passes = self.real.wake_passes
         self.stamps_per_launch = self.real.stamps_per_launch
         self.stamps_at = self.real.stamps_at
         self.sums_at = self.real.sums_at

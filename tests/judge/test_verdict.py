@@ -329,7 +329,7 @@ def test_a_failing_verdict_fails_a_test_with_one_line_first(verdict: str) -> Non
     assert type(failure) is FAILING[verdict]
     assert isinstance(failure, AssertionError)
     first = str(failure).splitlines()[0]
-    assert first == f"{verdict}: test_p2p/pull-gfx-G1-G0-64M: {findings[0].detail}"
+    assert first == f"{verdict}: {findings[0].detail}"
     assert failure.finding == findings[0]
     assert failure.measurement.key == measurement.key
 

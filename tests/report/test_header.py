@@ -25,7 +25,7 @@ def test_devices_that_differ_have_lines_of_their_own() -> None:
     node = dataclasses.replace(node, devices=(node.devices[0], odd, node.devices[2]))
     using = [line for line in lines(node) if "using" in line]
     assert [line.partition(":")[0] for line in using] == ["  using GPUs 0, 2", "  using GPU 1"]
-    assert using[1].endswith("64G, partition CPX, last-level cache unknown, 16 copy engines; PCI 0000:02:00.0")
+    assert using[1].endswith("64 GiB, partition CPX, last-level cache unknown, 16 copy engines; PCI 0000:02:00.0")
 
 
 def test_only_selected_gpus_and_their_links_are_listed() -> None:

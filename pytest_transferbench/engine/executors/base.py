@@ -40,6 +40,8 @@ class Executor(Protocol):
     stream: Stream | None
     wakes_behind_gate: bool
     """Whether the scratch copy that wakes the link belongs behind the gate, right before the start event."""
+    wake_passes: int
+    """How many scratch copies wake it."""
     stamps_per_launch: int
     """64-bit words a launch writes into stamp memory: two a block, or none."""
     stamps_at: int

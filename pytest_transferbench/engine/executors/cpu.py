@@ -14,6 +14,7 @@ class CpuExecutor:
 
     letter = "C"
     wakes_behind_gate = False
+    wake_passes = 1
     stream: Stream | None = None
     stamps_per_launch = 0
     stamps_at = 0

@@ -36,6 +36,7 @@ class GfxExecutor:
 
     letter = "G"
     wakes_behind_gate = False
+    wake_passes = 1
 
     def __init__(
         self,
