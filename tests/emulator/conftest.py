@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -36,6 +37,17 @@ def hip(activation: Activation) -> Iterator[Hip]:
         hip.set_device(device)
         hip.ok("hipDeviceReset")
     hip.set_device(0)
+
+
+@pytest.fixture
+def flag(hip: Hip) -> Iterator[ctypes.c_uint64]:
+    """A 64-bit word in pinned memory that kernels wait on; a test that fails leaves no kernel waiting."""
+    pointer = hip.host_malloc(64)
+    word = ctypes.c_uint64.from_address(pointer)
+    word.value = 0
+    yield word
+    word.value = 1 << 63
+    hip.ok("hipHostFree", pointer)
 
 
 @pytest.fixture

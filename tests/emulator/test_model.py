@@ -130,6 +130,7 @@ def test_the_kfd_topology_reads_like_the_kernels(tmp_path: Path) -> None:
     assert (gpu["location_id"], gpu["domain"]) == (0x0C00, 0)
     assert gpu["unique_id"] == model.unique_id(0)
     assert (gpu["io_links_count"], gpu["p2p_links_count"], gpu["caches_count"]) == (8, 0, 2)
+    assert (IO_LINK_PCIE, IO_LINK_XGMI) == (2, 11), "HSA's numbers"
     links = [properties(path / "properties") for path in sorted((folders[2] / "io_links").iterdir())]
     assert [(link["type"], link["node_from"], link["node_to"]) for link in links] == [
         (IO_LINK_PCIE, 2, 0),

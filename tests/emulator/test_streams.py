@@ -22,7 +22,7 @@ from tests.emulator.hip import (
 )
 
 SOURCE = r"""
-extern "C" __global__ void gate(const volatile unsigned* flag) { while (!*flag) {} }
+extern "C" __global__ void gate(const volatile unsigned long long* flag) { while (!*flag) {} }
 extern "C" __global__ void append(unsigned* list, unsigned value) {
   const unsigned count = list[0];
   list[1 + count] = value;
@@ -31,30 +31,15 @@ extern "C" __global__ void append(unsigned* list, unsigned value) {
 """
 
 
-class Flag:
-    """A word in pinned memory that holds kernels back until it is set."""
-
-    def __init__(self, hip: Hip) -> None:
-        self.pointer = hip.host_malloc(4)
-        self._word = ctypes.c_uint32.from_address(self.pointer)
-        self._word.value = 0
-
-    def set(self) -> None:
-        self._word.value = 1
-
-
-@pytest.fixture
-def flag(hip: Hip) -> Flag:
-    return Flag(hip)
-
-
 def appended(hip: Hip, pointer: int) -> list[int]:
     found = memoryview(hip.read(pointer, 64)).cast("I")
     return list(found[1 : 1 + found[0]])
 
 
 @pytest.mark.parametrize(("flags", "order"), [(0, [1, 2, 3]), (NON_BLOCKING, [2, 1, 3])])
-def test_the_null_stream_waits_for_blocking_streams_only(hip: Hip, flag: Flag, flags: int, order: list[int]) -> None:
+def test_the_null_stream_waits_for_blocking_streams_only(
+    hip: Hip, flag: ctypes.c_uint64, flags: int, order: list[int]
+) -> None:
     """Stream: gate, 1. Null stream: 2. Stream again: 3. The virtual times tell the order, whoever was faster."""
     gate, append = hip.kernel(SOURCE, "gate"), hip.kernel(SOURCE, "append")
     entries, scratch = hip.malloc(64), hip.malloc(64)
@@ -67,13 +52,13 @@ def test_the_null_stream_waits_for_blocking_streams_only(hip: Hip, flag: Flag, f
         hip.ok("hipEventRecord", events[number - 1], stream)
 
     with hip.stream(flags=flags) as stream, hip.stream() as other:
-        assert hip.launch(gate, 1, 1, flag.pointer, stream=stream) == SUCCESS
+        assert hip.launch(gate, 1, 1, ctypes.addressof(flag), stream=stream) == SUCCESS
         work(1, stream)
         work(2, 0)
         for _ in range(10):  # time passes for the host while the gate is shut
             assert hip.run(append, 1, 1, scratch, ctypes.c_uint(0), stream=other) == SUCCESS
         assert hip.code("hipStreamQuery", None) == (NOT_READY if flags == 0 else SUCCESS)
-        flag.set()
+        flag.value = 1
         work(3, stream)
         hip.ok("hipDeviceSynchronize")
     assert appended(hip, entries) == order
@@ -81,31 +66,29 @@ def test_the_null_stream_waits_for_blocking_streams_only(hip: Hip, flag: Flag, f
     assert all(hip.elapsed_seconds(*pair) > 0 for pair in itertools.pairwise(in_order))
     hip.ok("hipFree", scratch)
     hip.ok("hipFree", entries)
-    hip.ok("hipHostFree", flag.pointer)
 
 
-def test_events_order_streams_of_two_devices(hip: Hip, flag: Flag) -> None:
+def test_events_order_streams_of_two_devices(hip: Hip, flag: ctypes.c_uint64) -> None:
     entries = hip.host_malloc(64)
     ctypes.memset(entries, 0, 64)
     done = hip.event(0)
     with hip.stream(0) as near, hip.stream(1) as far:
-        assert hip.launch(hip.kernel(SOURCE, "gate", 0), 1, 1, flag.pointer, stream=near) == SUCCESS
+        assert hip.launch(hip.kernel(SOURCE, "gate", 0), 1, 1, ctypes.addressof(flag), stream=near) == SUCCESS
         assert hip.launch(hip.kernel(SOURCE, "append", 0), 1, 1, entries, ctypes.c_uint(1), stream=near) == SUCCESS
         hip.ok("hipEventRecord", done, near)
         hip.ok("hipStreamWaitEvent", far, done, ctypes.c_uint(0))
         assert hip.launch(hip.kernel(SOURCE, "append", 1), 1, 1, entries, ctypes.c_uint(2), stream=far) == SUCCESS
         assert hip.code("hipStreamQuery", far) == NOT_READY
         assert hip.code("hipEventQuery", done) == NOT_READY
-        flag.set()
+        flag.value = 1
         hip.ok("hipEventSynchronize", done)
         hip.ok("hipStreamSynchronize", far)
         assert hip.code("hipStreamQuery", far) == SUCCESS
     assert appended(hip, entries) == [1, 2]
     hip.ok("hipHostFree", entries)
-    hip.ok("hipHostFree", flag.pointer)
 
 
-def test_elapsed_time_has_rules(hip: Hip, flag: Flag) -> None:
+def test_elapsed_time_has_rules(hip: Hip, flag: ctypes.c_uint64) -> None:
     milliseconds = ctypes.byref(ctypes.c_float())
     first, second, other = hip.event(0), hip.event(0), hip.event(1)
     untimed = hip.event(0, DISABLE_TIMING)
@@ -118,10 +101,10 @@ def test_elapsed_time_has_rules(hip: Hip, flag: Flag) -> None:
         assert elapsed(first, second) == INVALID_HANDLE, "never recorded"
         hip.ok("hipEventRecord", first, stream)
         assert elapsed(first, second) == INVALID_HANDLE, "half recorded"
-        assert hip.launch(hip.kernel(SOURCE, "gate"), 1, 1, flag.pointer, stream=stream) == SUCCESS
+        assert hip.launch(hip.kernel(SOURCE, "gate"), 1, 1, ctypes.addressof(flag), stream=stream) == SUCCESS
         hip.ok("hipEventRecord", second, stream)
         assert elapsed(first, second) == NOT_READY
-        flag.set()
+        flag.value = 1
         hip.ok("hipStreamSynchronize", stream)
         assert elapsed(first, second) == SUCCESS
         hip.ok("hipEventRecord", untimed, stream)
@@ -135,7 +118,6 @@ def test_elapsed_time_has_rules(hip: Hip, flag: Flag) -> None:
         hip.ok("hipEventDestroy", event)
     assert hip.code("hipEventDestroy", first) == INVALID_HANDLE
     assert elapsed(first, second) == INVALID_HANDLE
-    hip.ok("hipHostFree", flag.pointer)
 
 
 def test_streams_know_what_they_are(hip: Hip) -> None:

@@ -309,26 +309,23 @@ def test_a_sender_and_a_receiver_on_two_devices(hip: Hip, blocks: int, threads: 
         hip.ok("hipFree", pointer)
 
 
-def test_a_waiting_kernel_leaves_the_processors_alone(hip: Hip) -> None:
+def test_a_waiting_kernel_leaves_the_processors_alone(hip: Hip, flag: ctypes.c_uint64) -> None:
     """While a gate is shut the process sleeps most of the time, and other streams do their work."""
-    gate = r"""
-    extern "C" __global__ void gate(const volatile unsigned* flag) { while (!*flag) {} }
+    source = r"""
+    extern "C" __global__ void gate(const volatile unsigned long long* flag) { while (!*flag) {} }
     extern "C" __global__ void work(unsigned* p) { atomicAdd(p, 1u); }
     """
-    flag, total = hip.host_malloc(4), hip.malloc(4)
-    ctypes.c_uint32.from_address(flag).value = 0
+    total = hip.malloc(4)
     hip.write(total, bytes(4))
-    work = hip.kernel(gate, "work")
+    work = hip.kernel(source, "work")
     with hip.stream() as waiting, hip.stream() as working:
-        assert hip.launch(hip.kernel(gate, "gate"), 1, 1, flag, stream=waiting) == SUCCESS
+        assert hip.launch(hip.kernel(source, "gate"), 1, 1, ctypes.addressof(flag), stream=waiting) == SUCCESS
         assert hip.run(work, 10, 64, total, stream=working) == SUCCESS
         assert words(hip, total, 1) == [640]
         begin = time.process_time()
-        shut = threading.Event()
-        shut.wait(0.2)
+        threading.Event().wait(0.2)
         used = time.process_time() - begin
-        ctypes.c_uint32.from_address(flag).value = 1
+        flag.value = 1
         hip.ok("hipStreamSynchronize", waiting)
     assert used < 0.1
-    hip.ok("hipHostFree", flag)
     hip.ok("hipFree", total)
