@@ -16,8 +16,6 @@ from pytest_transferbench.emulator.build import Build, build
 from pytest_transferbench.emulator.kfd import write_topology
 from pytest_transferbench.emulator.model import EmulatorError, NodeModel, load_model
 
-_IMPORTED_TOO_EARLY = ("cupy", "cupy_backends", "hip", "rocm")
-
 
 @dataclass(frozen=True)
 class Counters:
@@ -97,7 +95,7 @@ def activate(model: str | Path = "mi300x-8") -> Activation:
 
     A process has one node: activating the same model again returns the same Activation. Raises
     :class:`EmulatorError`, one line, for an unknown or broken model, a missing compiler or wheel, another node that is
-    already active, and CuPy or hip-python imported too early.
+    already active, and a real runtime that CuPy or hip-python has loaded.
     """
     global _active
     wanted = load_model(model)
@@ -107,17 +105,26 @@ def activate(model: str | Path = "mi300x-8") -> Activation:
                 f"this process already runs on the emulated node {_active.model.name}; start another for {wanted.name}"
             )
         return _active
-    early = next((name for name in _IMPORTED_TOO_EARLY if name in sys.modules), None)
+    made = build()
+    early = "cupy" if "cupy" in sys.modules else _loaded_runtime()
     if early is not None:
         raise EmulatorError(
-            f"{early} is already imported with a real runtime; activate the emulated node before that, in a new process"
+            f"{early} is already loaded with a real runtime; activate the emulated node before that, in a new process"
         )
-    made = build()
     _prepare_environment(made)
     native = _load(made)
     _open(native, wanted, made)
     _active = Activation(wanted, _topology(wanted, made), made.libraries[0], native)
     return _active
+
+
+def _loaded_runtime() -> str | None:
+    """Return the HIP runtime this process has already opened. Importing hip-python alone opens none."""
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        path = line.rpartition(" ")[2]
+        if "libamdhip64" in path:
+            return path
+    return None
 
 
 def _prepare_environment(made: Build) -> None:

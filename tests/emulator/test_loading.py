@@ -47,10 +47,21 @@ def test_another_node_is_refused(activation: Activation, tmp_path: Path) -> None
 
 
 def test_activation_comes_before_the_first_import(activation: Activation, run_child: Child) -> None:
-    done = run_child(source(before="import hip"))
-    assert done.stdout == (
-        "hip is already imported with a real runtime; activate the emulated node before that, in a new process\n"
+    # Any library called libamdhip64 stands for a real runtime here.
+    before = f"import ctypes; ctypes.CDLL({str(activation.library)!r})"
+    assert run_child(source(before=before)).stdout == (
+        f"{activation.library} is already loaded with a real runtime; "
+        "activate the emulated node before that, in a new process\n"
     )
+    before = "import sys, types; sys.modules['cupy'] = types.ModuleType('cupy')"
+    assert run_child(source(before=before)).stdout == (
+        "cupy is already loaded with a real runtime; activate the emulated node before that, in a new process\n"
+    )
+
+
+def test_importing_hip_python_alone_is_not_too_early(activation: Activation, run_child: Child) -> None:
+    done = run_child(source(before="from hip import hip", after="print(hip.hipGetDeviceCount()[1])"))
+    assert done.stdout.splitlines() == [f"active {activation.library}", "8"]
 
 
 def test_without_a_compiler(activation: Activation, run_child: Child) -> None:
