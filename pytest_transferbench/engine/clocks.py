@@ -28,17 +28,19 @@ class Clocks:
     event: float = math.nan
     kernel: float = math.nan
     host: float = math.nan
+    host_only: bool = False
+    """The host did the work itself, so that its clock is the only one; else a missing event is an objection."""
 
     @property
     def seconds(self) -> float:
-        """The span the sample is judged by: events where there are any, else the host's clock."""
-        return self.host if math.isnan(self.event) else self.event
+        """The span the sample is judged by."""
+        return self.host if self.host_only else self.event
 
     def objection(self) -> str | None:
         """Say, in one line naming both clocks, why the sample cannot be believed; ``None`` when it can."""
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             return f"event clock shows {self.seconds} s, host clock {_us(self.host)}"
-        if math.isnan(self.event) or self.event < COMPARED_FROM_SECONDS:
+        if self.host_only or self.event < COMPARED_FROM_SECONDS:
             return None
         share = SLACK_SHARE * self.event
         for name, other, slack in (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
+from pytest_transferbench.engine.device import DeviceContext
 from pytest_transferbench.engine.executors.gfx import WRITE_KEY
 from pytest_transferbench.engine.pattern import Words, key_of
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
@@ -210,22 +211,15 @@ class _Run:
             self.lease.waker.launch(0, self.lease.waker.wake_passes, 0)
             begun = runtime.host_clock()
             self._launch(iterations)
-            clocks = Clocks(host=runtime.host_clock() - begun)
+            clocks = Clocks(host=runtime.host_clock() - begun, host_only=True)
             return clocks, clocks.objection()
         gated = self.lease.method.gate == "kernel"
-        waker = self.lease.waker
-        if not waker.wakes_behind_gate:
-            waker.launch(0, waker.wake_passes, 0)
         begun = runtime.host_clock()
-        if gated:
-            self.bench.gate.close(device)
-        if waker.wakes_behind_gate:
-            waker.launch(0, waker.wake_passes, 0)
-        runtime.record(device.start, device.stream)
-        self._launch(iterations)
-        runtime.record(device.stop, device.stream)
-        if gated:
-            begun = runtime.host_clock()
+        try:
+            self._queue(device, iterations, gated)
+            begun = runtime.host_clock() if gated else begun
+        finally:
+            # Also when a call failed: a stream left behind a closed gate would hold up whatever comes next.
             self.bench.gate.open()
         runtime.synchronize(device.stream)
         host = runtime.host_clock() - begun
@@ -235,6 +229,19 @@ class _Run:
         kernel, stale = self._kernel_span(len(iterations))
         clocks = Clocks(event, kernel, host if gated else math.nan)
         return clocks, stale or clocks.objection()
+
+    def _queue(self, device: DeviceContext, iterations: range, gated: bool) -> None:
+        """Queue one sample; behind the gate, where there is one, nothing of it starts yet."""
+        waker = self.lease.waker
+        if not waker.wakes_behind_gate:
+            waker.launch(0, waker.wake_passes, 0)
+        if gated:
+            self.bench.gate.close(device)
+        if waker.wakes_behind_gate:
+            waker.launch(0, waker.wake_passes, 0)
+        self.runtime.record(device.start, device.stream)
+        self._launch(iterations)
+        self.runtime.record(device.stop, device.stream)
 
     def _kernel_span(self, launches: int) -> tuple[float, str | None]:
         if not self.lease.executor.stamps_per_launch:

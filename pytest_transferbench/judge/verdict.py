@@ -180,8 +180,9 @@ def _invalid_samples(measurement: Measurement) -> Iterator[Finding]:
     # With a fault or wrong data there may be no samples, and none are needed to fail.
     if measurement.faults or any(not check.passed for check in measurement.checks):
         return
-    details = [] if measurement.arm("steady") else ["no steady samples"]
-    details += _rejections(measurement)
+    details = list(_rejections(measurement))
+    if not details and not measurement.arm("steady"):
+        details.append("no steady samples")  # too many rejected ones end a case early, and then say why themselves
     for arm in measurement.arms:
         details += _flaws(arm)
     if measurement.validated and not any(check.words > 0 for check in measurement.checks):

@@ -42,9 +42,13 @@ def test_clocks_that_differ_are_named(event: float, kernel: float, host: float, 
 
 
 def test_host_work_is_judged_by_the_host_clock() -> None:
-    assert Clocks(host=2.5e-3).seconds == 2.5e-3
-    assert Clocks(host=2.5e-3).objection() is None
-    assert Clocks(host=math.nan).objection() == "event clock shows nan s, host clock nan us"
+    assert Clocks(host=2.5e-3, host_only=True).seconds == 2.5e-3
+    assert Clocks(host=2.5e-3, host_only=True).objection() is None
+    assert Clocks(host=0.0, host_only=True).objection() is not None
+
+
+def test_a_device_sample_without_an_event_is_not_judged_by_the_host_clock() -> None:
+    assert Clocks(math.nan, 1e-3, 1e-3).objection() == "event clock shows nan s, host clock 1000.0 us"
 
 
 @given(

@@ -24,8 +24,8 @@ def test_the_header_describes_the_machine_and_what_was_asked(run: RunPytest, mon
     result.stdout.fnmatch_lines(
         [
             "transferbench: runtime rocm, driver 1.2.3; GPUs 0-1 there",
-            "  using GPUs 0, 1: Fake GPU (gfx942), 304 CUs, 64 GiB, partition SPX, last-level cache 256M, 16 copy engines;"
-            " PCI 0000:01:00.0 0000:02:00.0",
+            "  using GPUs 0, 1: Fake GPU (gfx942), 304 CUs, 64 GiB, partition SPX, last-level cache 256M,"
+            " 16 copy engines; PCI 0000:01:00.0 0000:02:00.0",
             "  links G0-G1 G1-G0: xGMI 400.0 GB/s a direction (a fake table)",
             "  GPU_MAX_HW_QUEUES 4",
             "  IOMMU off",

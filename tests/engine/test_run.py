@@ -1,0 +1,197 @@
+"""What a measurement says when clocks, gate or device do not do as they should."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_transferbench.engine import Bench, gate
+from pytest_transferbench.engine.executors import GfxExecutor, Operands
+from pytest_transferbench.judge import judge
+from pytest_transferbench.measurement import Measurement
+from pytest_transferbench.runtime import RuntimeFault
+from pytest_transferbench.transfer import Case, Memory, RotationPlan, Transfer
+from tests.engine import mutants
+from tests.engine.proof import corrupt_check, measured
+
+MIB = 1 << 20
+SMALL = {"rotate_bytes": 8 * MIB}
+
+
+@pytest.fixture
+def pull() -> Transfer:
+    return Transfer.pull("G1", "G0", 16 * MIB)
+
+
+@pytest.fixture(autouse=True)
+def probed_afresh(bench: Bench) -> Iterator[None]:
+    yield
+    bench._gated.clear()
+
+
+def verdicts(measurement: Measurement) -> list[str]:
+    return [finding.verdict for finding in judge(measurement, ceiling=None)]
+
+
+def test_a_healthy_case(bench: Bench, pull: Transfer) -> None:
+    measurement = measured(bench, pull, samples=25, **SMALL)
+    assert verdicts(measurement) == ["NEW"]
+    assert [(arm.name, len(arm.seconds), arm.copies) for arm in measurement.arms] == [
+        ("cold", 9, 1),
+        ("warm", 9, 1),
+        ("steady", 25, 4),
+    ]
+    for arm in measurement.arms:
+        for event, kernel, host in zip(arm.event_seconds, arm.kernel_seconds, arm.host_seconds, strict=True):
+            assert 0 < kernel <= event <= host
+    context = measurement.context
+    assert (context["executor"], context["launch_device"], context["source_owner"]) == ("G0", 0, 1)
+    assert context["graph_missing"] == "a virtual clock has no launch cost to mistake"
+    assert context["skew_seconds"] == 0
+    assert context["empty_pair_seconds"] >= 0
+
+
+def test_a_stuck_rate_is_invalid(bench: Bench, pull: Transfer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.runtime, "stamp_hz", lambda device: 0.0)
+    measurement = measured(bench, pull, **SMALL)
+    assert set(verdicts(measurement)) == {"INVALID"}
+    assert "stamp clock rate is 0 Hz" in judge(measurement, ceiling=None)[0].detail
+
+
+def test_a_stuck_clock_is_invalid_and_both_are_named(
+    bench: Bench, pull: Transfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.runtime, "elapsed_seconds", lambda start, stop: 4.47e-3)
+    measurement = measured(bench, pull, **SMALL)
+    assert set(verdicts(measurement)) == {"INVALID"}
+    assert "event clock shows 4470.0 us, kernel clock" in judge(measurement, ceiling=None)[0].detail
+
+
+def nth_call(call: Callable[..., Any], nth: int, other: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``call`` with its ``nth`` use replaced by ``other``."""
+    seen = iter(range(10**9))
+    return lambda *arguments: other(*arguments) if next(seen) == nth else call(*arguments)
+
+
+def test_one_bad_sample_is_taken_again(bench: Bench, pull: Transfer, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt = nth_call(bench.runtime.elapsed_seconds, 30, lambda start, stop: math.nan)
+    monkeypatch.setattr(bench.runtime, "elapsed_seconds", spoilt)
+    measurement = measured(bench, pull, samples=25, **SMALL)
+    assert verdicts(measurement) == ["NEW"]
+    assert [len(arm.seconds) for arm in measurement.arms] == [9, 9, 25]
+    assert sum(len(arm.rejected) for arm in measurement.arms) == 1
+
+
+@pytest.mark.parametrize("call", ["launch", "synchronize", "record", "elapsed_seconds", "read", "write"])
+@pytest.mark.parametrize("nth", [0, 4])
+def test_a_device_fault_is_recorded_and_the_next_case_is_right(
+    bench: Bench, call: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeFault(call, 0, "hipErrorLaunchFailure", "unspecified launch failure")
+
+    transfer = Transfer.pull("G1", "G0", MIB)
+    with bench.lease(Case(transfer, samples=2, **SMALL)) as lease, monkeypatch.context() as broken:
+        broken.setattr(bench.runtime, call, nth_call(getattr(bench.runtime, call), nth, fail))
+        measurement = bench.measure(lease, key="test/fault")
+    assert verdicts(measurement) == ["DEVICE_ERROR"]
+    assert f"{call} on GPU 0 failed: hipErrorLaunchFailure" in measurement.faults[0].detail
+    assert verdicts(measured(bench, transfer, **SMALL)) == ["NEW"]
+
+
+def test_a_gate_that_stays_shut_spoils_its_samples(
+    bench: Bench, pull: Transfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench.lease(Case(pull, samples=2, **SMALL)) as lease:
+        bench.clock_facts(0)
+        monkeypatch.setattr(gate.Gate.close, "__defaults__", (0.02,))
+        monkeypatch.setattr(bench.gate, "open", lambda: None)
+        measurement = bench.measure(lease, key="test/shut")
+    assert set(verdicts(measurement)) == {"INVALID"}
+    assert "the start gate ran into its deadline" in judge(measurement, ceiling=None)[0].detail
+
+
+def test_calls_that_wait_are_measured_without_a_gate_and_apart(
+    bench: Bench, pull: Transfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gated = measured(bench, pull, **SMALL)
+    bench._gated.clear()
+    monkeypatch.setattr(bench.gate, "holds", lambda context, queue: False)
+    ungated = measured(bench, pull, **SMALL)
+    assert (gated.method["gate"], ungated.method["gate"]) == ("kernel", "none")
+    assert gated.digest != ungated.digest
+    assert verdicts(ungated) == ["NEW"]
+
+
+def test_an_enqueue_that_waits_for_its_stream_is_noticed(bench: Bench) -> None:
+    context = bench.device(0)
+    assert bench.gate.holds(context, lambda: None)
+    assert not bench.gate.holds(context, context.synchronize)
+
+
+class WritesOneWordMore(mutants.Mutant):
+    """Copies rightly, and one word beyond the end."""
+
+    def __init__(self, lease: Any) -> None:
+        super().__init__(lease)
+        stray = lease.bench.arena.take("stray", Memory("G", 0), 4096)
+        stamps = lease.bench.arena.take("stray stamps", Memory("G", 0), 4096)
+        plan = RotationPlan(4, 0, 16, 1, 0)
+        operands = Operands(stray.pointer, lease.destination.data.pointer + lease.plan.nbytes, 4, plan)
+        self._stray = GfxExecutor(lease.bench.device(0), operands, type(lease.geometry)(1, 256, 1), stamps.pointer)
+
+    def launch(self, first_slice: int, passes: int, slot: int) -> None:
+        self.real.launch(first_slice, passes, slot)
+        self._stray.launch(0, 1, 0)
+
+
+def test_a_word_beyond_the_end_breaks_a_guard(bench: Bench) -> None:
+    check = corrupt_check(measured(bench, Transfer.pull("G1", "G0", MIB), WritesOneWordMore, **SMALL))
+    assert (check.wrong_words, check.guard_words) == (0, 1)
+
+
+class LeavesTheLastWord(mutants.Mutant):
+    """Copies all but the last word."""
+
+    def __init__(self, lease: Any) -> None:
+        super().__init__(lease)
+        plan = lease.plan
+        operands = Operands(
+            lease.source_region.pointer,
+            lease.destination.data.pointer,
+            plan.nbytes - 4,
+            RotationPlan(plan.nbytes - 4, 0, plan.pitch, plan.slices, plan.budget),
+        )
+        self.real = GfxExecutor(lease.bench.device(0), operands, lease.geometry, self.stamps_at)
+
+
+def test_a_word_too_few_is_found_at_its_place(bench: Bench) -> None:
+    check = corrupt_check(measured(bench, Transfer.pull("G1", "G0", MIB), LeavesTheLastWord, **SMALL))
+    assert (check.wrong_words, check.first, check.last) == (1, MIB // 4 - 1, MIB // 4 - 1)
+    assert check.found == "poison (nothing was written) in 1 words"
+
+
+def test_data_is_not_looked_at_when_nobody_wants_it(bench: Bench) -> None:
+    measurement = measured(bench, Transfer.pull("G1", "G0", MIB), mutants.CopiesNothing, validate="off", **SMALL)
+    assert measurement.checks == ()
+    assert not measurement.validated
+
+
+def test_a_read_that_skips_a_slice_has_the_wrong_sum(bench: Bench) -> None:
+    from pytest_transferbench.transfer import parse_transfer
+
+    transfer = parse_transfer("G1->G0->N", nbytes=MIB)
+    check = corrupt_check(measured(bench, transfer, mutants.ReadsTheNextSlice, **SMALL))
+    assert check.wrong_words == MIB // 4
+    assert check.found.startswith("checksum 0x")
+
+
+def test_own_data_that_does_not_fit_is_refused(bench: Bench) -> None:
+    case = Case(Transfer.pull("G1", "G0", MIB), samples=1)
+    refusal = pytest.raises(ValueError, match="data has 8 bytes; this transfer moves 1048576: give exactly as many")
+    with bench.lease(case) as lease, refusal:
+        bench.measure(lease, key="test/data", data=np.zeros(2, dtype=np.uint32))
