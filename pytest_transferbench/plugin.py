@@ -107,10 +107,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, list[Any], list[Any]]:
-    """Collect our own suites whatever the project's ``python_files`` says."""
+    """Collect our own suites whatever the project's ``python_files`` says, under a name that says whose they are.
+
+    pytest calls a file outside the project by its way from where the command line points, which may be nothing.
+    """
     collected = yield
     if file_path.parent == SUITES and file_path.match("test_*.py"):
-        return [pytest.Module.from_parent(parent, path=file_path)]
+        outside = not file_path.is_relative_to(parent.config.rootpath)
+        name = file_path.relative_to(SUITES.parent.parent).as_posix() if outside else None
+        return [pytest.Module.from_parent(parent, path=file_path, nodeid=name)]
     return collected
 
 
@@ -222,7 +227,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     to_run = [item for item in selected if not item.get_closest_marker("skip")]
     seconds = run.estimate(case for item in to_run if (case := _case_of(item)))
     count = f"transferbench: {len(selected)} of {run.items} transfer cases selected, {len(to_run)} to run"
-    return [*_header(config), f"{count}, about {_duration(seconds)}", *run.notes]
+    above = _header(config) if config.get_verbosity() >= 0 else []
+    return [*above, f"{count}, about {_duration(seconds)}", *run.notes]
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -335,4 +341,6 @@ def _header(config: pytest.Config) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
+    """Return ``seconds`` in words, never less than a second for something to do."""
+    seconds = max(seconds, 1.0) if seconds > 0 else 0.0
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -61,7 +61,8 @@ class Reporter:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
         if self._results:
-            terminalreporter.section(self._results.title())
+            # Not section(): it writes after the last item's line, and the first line of ours then stands apart.
+            terminalreporter.write_sep("=", self._results.title())
             for line in self._results.lines(self._config.get_verbosity()):
                 terminalreporter.write_line(line)
             terminalreporter.write_line(f"journal: {self._journal.path if self._journal else self._no_journal}")

@@ -48,6 +48,9 @@ class ItemBench:
         self.measurements: list[Measurement] = []
         self.limits = ItemLimits()
 
+    def __repr__(self) -> str:
+        return f"<transferbench of {self.case.name}>" if self.case else "<transferbench>"
+
     def __call__(
         self,
         transfer: Transfer | str,
@@ -60,12 +63,17 @@ class ItemBench:
         ``transfer`` is a Transfer or its notation. ``data`` is an array of the user's own to be moved in the place of
         the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With ``judge=False`` nothing is raised for
         the figures: they are in ``.verdicts``, and stay out of matrix and baseline. Raises a subclass of
-        ``AssertionError`` for the first failing verdict; fails in one line for a second judged call in an item.
+        ``AssertionError`` for the first failing verdict, ``ValueError`` in one line for anything that names no
+        Transfer; fails in one line for a second judged call in an item.
         """
         __tracebackhide__ = True
         if judge and self._judged:
             pytest.fail("this item was judged already: one judged transferbench(...) call an item", pytrace=False)
-        case = self._case_of(transfer, floor_gbps)
+        try:
+            case = self._case_of(transfer, floor_gbps)
+        except ValueError as error:
+            # Raised anew so that the user's own line is the last one shown, not that of a parser.
+            raise ValueError(str(error)) from None
         self._judged = self._judged or judge
         return self._conclude(case, self._measure(case, data), judge)
 
@@ -101,6 +109,10 @@ class ItemBench:
         if isinstance(transfer, str):
             nbytes = self.case.transfer.nbytes if self.case else None
             transfer = read_transfer(transfer, nbytes, settings.subexecutors)
+        if not isinstance(transfer, Transfer):
+            raise ValueError(
+                f"transferbench({transfer!r}): give a Transfer or its notation, such as '(G1->G0->G0 8 64M)'"
+            )
         if self.case is not None and transfer == self.case.transfer:
             case = self.case
         else:
