@@ -223,12 +223,12 @@ OPTIONS = (
     ),
     Option(
         "rotate", "BYTES", "auto: the larger of 256M and twice the larger last-level cache of the two ends",
-        "memory over which the source of a copy rotates, so that no cache holds it; 0 turns rotation off",
+        "memory over which a source in GPU memory that a GPU reads rotates, so that no cache holds it; 0 turns it off",
         _rotate, environment="SRC_ROTATE_BYTES", mark="rotate",
     ),
     Option(
-        "samples", "N", "25", "timed samples of every arm", lambda text: _count(text, "samples", 1),
-        environment="NUM_ITERATIONS", mark="samples",
+        "samples", "N", "25", "timed samples of the steady figure; the cold and warm ones have as many, but at most 9",
+        lambda text: _count(text, "samples", 1), environment="NUM_ITERATIONS", mark="samples",
     ),
     Option(
         "sub_iterations", "N", "1", "passes over the bytes inside one copy",

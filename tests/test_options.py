@@ -202,3 +202,10 @@ def test_the_reference_page_is_current() -> None:
         [sys.executable, "-m", "pytest_transferbench.options"], capture_output=True, text=True, check=True
     )
     assert DOCS.read_text() == made.stdout, "run: python -m pytest_transferbench.options > docs/options.md"
+
+
+def test_the_help_of_samples_knows_how_many_the_engine_takes_of_single_copies() -> None:
+    from pytest_transferbench.engine.run import SINGLE_COPY_SAMPLES
+
+    row = next(row for row in OPTIONS if row.name == "samples")
+    assert row.help.endswith(f"at most {SINGLE_COPY_SAMPLES}")
