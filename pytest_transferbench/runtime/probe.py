@@ -98,7 +98,7 @@ def probe_emulated(model: str) -> Node:
     """Return the node that a model describes, as the unmodified wheels see it."""
     from pytest_transferbench import emulator
 
-    _require_wheel("the emulated node", "cupy-rocm", "emulator")
+    _require_wheel("emulated node", "cupy-rocm", "emulator")
     try:
         activation = emulator.activate(model)
     except emulator.EmulatorError as error:

@@ -41,6 +41,13 @@ def test_without_cupy_the_extra_is_named(wheels: list[str]) -> None:
         probe.probe("rocm", None)
 
 
+def test_without_cupy_there_is_no_emulated_node(wheels: list[str]) -> None:
+    with pytest.raises(
+        ProbeError, match=r"^no emulated node: CuPy is not installed; pip install 'pytest-transferbench\[emulator\]'$"
+    ):
+        probe.probe("emulator", "mi300x-8")
+
+
 def test_the_other_vendors_cupy_is_named(wheels: list[str]) -> None:
     wheels.append("cupy-cuda13x")
     with pytest.raises(ProbeError, match=r"^no ROCm: cupy-cuda13x is installed instead; "):
