@@ -142,7 +142,7 @@ class Prover:
         if self._reference:
             return "not the caller's data"
         region = self._destination.data
-        raw = self._runtime.read(region.pointer + 4 * seen.first, 4, max(self._destination.owner, 0))
+        raw = self._runtime.read(region.pointer + 4 * seen.first, 4, self._destination.owner)
         found = int(np.frombuffer(raw, dtype=np.uint32)[0]) ^ pattern.hash_word(seen.first)
         origin = self._origin(found, key, slice_index, nonce)
         if origin is None:
@@ -162,10 +162,10 @@ class Prover:
 
     def _reread(self, seen: Check, key: int) -> bool:
         region = self._destination.data
-        raw = self._runtime.read(region.pointer, region.nbytes, max(self._destination.owner, 0))
+        raw = self._runtime.read(region.pointer, region.nbytes, self._destination.owner)
         reference = None
         if self._reference:
-            known = self._runtime.read(self._reference, region.nbytes, max(self._destination.owner, 0))
+            known = self._runtime.read(self._reference, region.nbytes, self._destination.owner)
             reference = np.frombuffer(known, dtype=np.uint32)
         again = pattern.check("reread", np.frombuffer(raw, dtype=np.uint32), 1, key, reference)
         return (again.wrong_words, again.first, again.xor_mask) == (seen.wrong_words, seen.first, seen.xor_mask)
