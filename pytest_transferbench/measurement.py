@@ -21,6 +21,15 @@ class GBps(float):
     __str__ = __repr__
 
 
+def told_apart(one: float, other: float) -> tuple[str, str]:
+    """Write two bandwidths in GB/s with as few decimals as show that they differ, at least one and at most six."""
+    for decimals in range(1, 7):
+        texts = f"{float(one):.{decimals}f} GB/s", f"{float(other):.{decimals}f} GB/s"
+        if texts[0] != texts[1]:
+            return texts
+    return str(GBps(one)), str(GBps(other))
+
+
 @dataclass(frozen=True)
 class Finding:
     """One verdict as data: its word (``CORRUPT``), one line that says why, and whether it fails the item."""

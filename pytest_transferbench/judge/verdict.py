@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pytest_transferbench.judge.ceilings import Ceiling
-from pytest_transferbench.measurement import Arm, Check, Finding, GBps, Measurement
+from pytest_transferbench.measurement import Arm, Check, Finding, Measurement, told_apart
 
 
 class TransferFailure(AssertionError):  # noqa: N818 - a verdict, read in reports as what it is
@@ -216,7 +216,7 @@ def _impossible(measurement: Measurement, ceiling: Ceiling | None) -> Iterator[F
     for name in ("steady", "warm", "cold"):
         figure = measurement.arm_gbps(name)
         if figure > ceiling.gbps:
-            said, limit = _apart(figure, ceiling.gbps)
+            said, limit = told_apart(figure, ceiling.gbps)
             yield Finding("IMPOSSIBLE", f"{name} {said} is above the ceiling of {limit} ({ceiling.source})", fails=True)
 
 
@@ -239,7 +239,7 @@ def _slices(measurement: Measurement) -> str:
 
 def _slow(measurement: Measurement, floor_gbps: float | None) -> Iterator[Finding]:
     if floor_gbps is not None and measurement.gbps < floor_gbps:
-        said, floor = _apart(measurement.gbps, floor_gbps)
+        said, floor = told_apart(measurement.gbps, floor_gbps)
         percent = 100 * (1 - measurement.gbps / floor_gbps)
         yield Finding("SLOW", f"{said} is {percent:.1f} % under the floor of {floor}", fails=True)
 
@@ -247,15 +247,6 @@ def _slow(measurement: Measurement, floor_gbps: float | None) -> Iterator[Findin
 def _figures(measurement: Measurement) -> str:
     arms = [f"{arm.name} {measurement.arm_gbps(arm.name)}" for arm in measurement.arms]
     return f"measured: {', '.join(arms)}; method {measurement.digest}"
-
-
-def _apart(one: float, other: float) -> tuple[str, str]:
-    """Write two bandwidths with as few decimals as show that they differ, at least one."""
-    for decimals in range(1, 7):
-        texts = f"{float(one):.{decimals}f} GB/s", f"{float(other):.{decimals}f} GB/s"
-        if texts[0] != texts[1]:
-            return texts
-    return str(GBps(one)), str(GBps(other))
 
 
 def _one_line(text: str) -> str:

@@ -13,6 +13,8 @@ from pytest_transferbench.report.asserts import explain
         (">=", GBps(371.2), 500, "371.2 GB/s >= 500.0 GB/s"),
         ("<", 400, GBps(371.2), "400.0 GB/s < 371.2 GB/s"),
         ("==", GBps(1), GBps(2), "1.0 GB/s == 2.0 GB/s"),
+        (">", GBps(371.21), 371.25, "371.21 GB/s > 371.25 GB/s"),
+        ("!=", GBps(1), GBps(1), "1.0 GB/s != 1.0 GB/s"),
     ],
 )
 def test_bandwidths_are_written_with_their_unit(op: str, left: object, right: object, says: str) -> None:
