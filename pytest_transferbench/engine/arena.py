@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import Allocation, Runtime
 from pytest_transferbench.transfer import Memory
+
+_Place = tuple[int, str, Memory]
+"""Depth of the case, role and memory."""
 
 
 class Arena:
     """Holds one allocation per role and memory; only those of the current case's devices are kept.
 
     Nothing is allocated or freed inside a timed region: a case takes all it needs before its first sample.
+    A case that starts while another still has its buffers gets its own: ``depth`` is part of every place.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._held: dict[tuple[str, Memory], Allocation] = {}
-        self._taken: set[tuple[str, Memory]] = set()
+        self._held: dict[_Place, Allocation] = {}
+        self._taken: set[_Place] = set()
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def case(self) -> Iterator[None]:
+        """Surround a case. What a case within a case took is given back at its end, the outermost one's is kept."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            within = self._places() if self._depth > 1 else []
+            self._depth -= 1
+            for place in within:
+                self._release(place)
 
     def keep_only(self, owners: set[int]) -> None:
         """Start a case on ``owners``: give back what is homed on other devices, and what the last case alone used."""
-        for place in [place for place, held in self._held.items() if held.owner not in owners | {HOST}]:
-            self._release(place)
-        for place in [place for place in self._held if place not in self._taken]:
-            self._release(place)
-        self._taken.clear()
+        for place in self._places():
+            if place not in self._taken or self._held[place].owner not in owners | {HOST}:
+                self._release(place)
+        self._taken = {place for place in self._taken if place[0] != self._depth}
 
     def take(self, role: str, memory: Memory, nbytes: int) -> Allocation:
         """Return at least ``nbytes`` of ``memory`` for ``role``; raises RuntimeFault when the device has none left."""
-        place = (role, memory)
+        place = (self._depth, role, memory)
         self._taken.add(place)
         held = self._held.get(place)
         if held is not None and held.nbytes >= nbytes and held.nbytes <= 2 * nbytes:
@@ -47,5 +66,8 @@ class Arena:
         for place in list(self._held):
             self._release(place)
 
-    def _release(self, place: tuple[str, Memory]) -> None:
+    def _places(self) -> list[_Place]:
+        return [place for place in self._held if place[0] == self._depth]
+
+    def _release(self, place: _Place) -> None:
         self._runtime.free(self._held.pop(place))

@@ -93,8 +93,12 @@ class Bench:
 
     @contextlib.contextmanager
     def lease(self, case: Case) -> Iterator[Lease]:
-        """Take everything ``case`` needs before its first sample; raises RuntimeFault when the machine has it not."""
-        yield Lease(self, case)
+        """Take everything ``case`` needs before its first sample; raises RuntimeFault when the machine has it not.
+
+        A lease within a lease has buffers of its own.
+        """
+        with self.arena.case():
+            yield Lease(self, case)
 
     def measure(self, lease: Lease, *, key: str, data: Any = None) -> Measurement:
         """Measure a leased case. Faults of the device are recorded in the measurement, never raised."""

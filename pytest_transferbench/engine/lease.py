@@ -96,9 +96,16 @@ class Lease:
             self.nonce = nonce
 
     def words_of(self, data: Any) -> Words:
-        """Return the caller's own data as 32-bit words; raises ValueError when it is not as long as the transfer."""
+        """Return the caller's own data as 32-bit words.
+
+        Raises ValueError, one line, for what is no array of plain values and for one not as long as the transfer.
+        """
         if hasattr(data, "get") and hasattr(data, "__cuda_array_interface__"):
             data = data.get()
+        plain = isinstance(data, bytes | bytearray | memoryview) or hasattr(data, "dtype")
+        if not plain or getattr(data, "dtype", np.dtype(np.uint8)).hasobject:
+            kind = type(data).__name__ if not plain else f"array of {data.dtype}"
+            raise ValueError(f"data is {kind}: give an array of numbers, of NumPy or CuPy, or bytes")
         raw = np.ascontiguousarray(data).tobytes() if hasattr(data, "dtype") else bytes(data)
         if len(raw) != self.plan.nbytes:
             raise ValueError(f"data has {len(raw)} bytes; this transfer moves {self.plan.nbytes}: give exactly as many")

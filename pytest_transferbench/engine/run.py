@@ -16,6 +16,7 @@ from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
 from pytest_transferbench.engine.device import DeviceContext
 from pytest_transferbench.engine.executors.gfx import WRITE_KEY
 from pytest_transferbench.engine.pattern import Words, key_of
+from pytest_transferbench.engine.validation import Prover
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import RuntimeFault
@@ -41,8 +42,7 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
     """Measure ``lease``'s case in all arms; see :meth:`Bench.measure <pytest_transferbench.engine.Bench.measure>`."""
     started = time.monotonic()
     own_data = None if data is None else lease.words_of(data)
-    reference = 0 if own_data is None else lease.fill_with(own_data)
-    run = _Run(bench, lease, own_data, reference)
+    run = _Run(bench, lease, own_data)
     owners = {end for end in (*lease.ends, lease.case.transfer.executor.owner) if end != HOST}
     before = bench.telemetry.snapshot(owners)
     try:
@@ -74,13 +74,13 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
 
 
 class _Run:
-    def __init__(self, bench: Bench, lease: Lease, own_data: Words | None, reference: int) -> None:
+    def __init__(self, bench: Bench, lease: Lease, own_data: Words | None) -> None:
         self.bench = bench
         self.lease = lease
         self.runtime = bench.runtime
         self.case = lease.case
         self.own_data = own_data
-        self.prover = lease.prover(reference) if lease.case.validate != "off" else None
+        self.prover: Prover | None = None
         self.arms: list[Arm] = []
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
@@ -104,8 +104,13 @@ class _Run:
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
             self.facts["skew_seconds"] = facts.skew_seconds
         self._nonce = self.bench.next_nonce()
+        reference = 0
         if self.own_data is None:
             self.lease.fill(self._nonce)
+        else:
+            reference = self.lease.fill_with(self.own_data)
+        if self.case.validate != "off":
+            self.prover = self.lease.prover(reference)
         for name, samples, copies in self._arms:
             try:
                 with _no_collection():

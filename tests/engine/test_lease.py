@@ -108,3 +108,29 @@ def test_memory_goes_back_when_the_bench_closes_its_arena(bench: Bench) -> None:
         assert node.counters().allocations > idle
     bench.arena.clear()
     assert node.counters().allocations == idle
+
+
+def test_a_lease_within_a_lease_leaves_the_outer_one_whole(bench: Bench) -> None:
+    """A test that holds buffers may measure another transfer, and then its own."""
+    outer = Case(Transfer.push("G0", "G1", MIB), samples=1, rotate_bytes=4 * MIB)
+    for inner in (Transfer.push("G0", "G1", 2 * MIB), Transfer.pull("G2", "G3", MIB)):
+        with bench.lease(outer) as lease:
+            slices = [piece.get() for piece in lease.slices]
+            held = bench.arena.held_bytes()
+            with bench.lease(Case(inner, samples=1, rotate_bytes=8 * MIB)) as other:
+                assert bench.measure(other, key="test/inner").wrong_words == 0
+            assert bench.arena.held_bytes() == held
+            for index, words in enumerate(slices):
+                assert np.array_equal(lease.slices[index].get(), words)
+            measurement = bench.measure(lease, key="test/outer")
+            assert measurement.faults == ()
+            assert measurement.wrong_words == 0
+
+
+@pytest.mark.parametrize("data", [MIB, "x" * MIB, [1] * MIB, np.array([None] * (MIB // 8)), 1.5, b"123"])
+def test_what_is_no_data_for_the_transfer_is_refused(bench: Bench, data: object) -> None:
+    with (
+        bench.lease(Case(Transfer.push("G0", "G1", MIB), samples=1, rotate_bytes=0)) as lease,
+        pytest.raises(ValueError, match=r"^data (is|has) [^\n]*: give [^\n]*$"),
+    ):
+        bench.measure(lease, key="test/data", data=data)

@@ -195,3 +195,20 @@ def test_own_data_that_does_not_fit_is_refused(bench: Bench) -> None:
     refusal = pytest.raises(ValueError, match="data has 8 bytes; this transfer moves 1048576: give exactly as many")
     with bench.lease(case) as lease, refusal:
         bench.measure(lease, key="test/data", data=np.zeros(2, dtype=np.uint32))
+
+
+@pytest.mark.parametrize("call", ["dma_copy", "write", "synchronize"])
+def test_a_fault_while_the_callers_data_is_spread_is_in_the_measurement(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeFault(call, 0, "hipErrorUnknown")
+
+    data = np.arange(MIB // 4, dtype=np.uint32)
+    transfer = Transfer.push("G0", "G1", MIB)
+    with bench.lease(Case(transfer, samples=1, **SMALL)) as lease:
+        with monkeypatch.context() as patched:
+            patched.setattr(bench.runtime, call, fails)
+            measurement = bench.measure(lease, key="test/data", data=data)
+        assert verdicts(measurement) == ["DEVICE_ERROR"]
+        assert bench.measure(lease, key="test/data", data=data).wrong_words == 0
