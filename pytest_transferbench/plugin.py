@@ -228,7 +228,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     seconds = run.estimate(case for item in to_run if (case := _case_of(item)))
     count = f"transferbench: {len(selected)} of {run.items} transfer cases selected, {len(to_run)} to run"
     above = _header(config) if config.get_verbosity() >= 0 else []
-    return [*above, f"{count}, about {_duration(seconds)}", *run.notes]
+    # Items that name their Transfers only when they run have no estimate.
+    return [*above, f"{count}, about {_duration(seconds)}" if seconds else count, *run.notes]
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -341,6 +342,6 @@ def _header(config: pytest.Config) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    """Return ``seconds`` in words, never less than a second for something to do."""
-    seconds = max(seconds, 1.0) if seconds > 0 else 0.0
+    """Return ``seconds`` in words, at least one."""
+    seconds = max(seconds, 1.0)
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

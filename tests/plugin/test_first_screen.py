@@ -54,6 +54,12 @@ def test_the_shortest_run_takes_some_time(run: RunPytest) -> None:
     result.stdout.fnmatch_lines(["transferbench: 1 of 25 transfer cases selected, 1 to run, about 1 s"])
 
 
+def test_nothing_is_said_of_a_time_that_nobody_knows(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_named_inside(transferbench): pass")
+    assert "transferbench: 1 of 1 transfer cases selected, 1 to run" in run("--gpus=0,1").outlines
+    assert "transferbench: 0 of 75 transfer cases selected, 0 to run" in run(*SUITE, "-k", "nothing").outlines
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
