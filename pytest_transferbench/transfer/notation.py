@@ -22,7 +22,7 @@ def parse_transfer(text: str, nbytes: int | None = None, subexecutors: int = 0) 
     """
     bracketed = _BRACKETED.fullmatch(text.strip())
     if bracketed is None:
-        raise ValueError(f"bad Transfer {text!r}: its brackets do not match; {_FORM}")
+        raise ValueError(f"bad Transfer {text!r}: one pair of brackets, if any, goes around all of it; {_FORM}")
     tokens = (bracketed[1] or bracketed[2] or "").replace("->", " ").split()
     if len(tokens) not in (3, 5):
         raise ValueError(f"bad Transfer {text!r}: it has {len(tokens)} parts, not 3 or 5; {_FORM}")

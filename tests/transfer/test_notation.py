@@ -107,6 +107,12 @@ def test_a_malformed_transfer_is_refused_in_one_line_naming_the_token(text: str,
     assert token in refusal(parse_transfer, text, 4096)
 
 
+@pytest.mark.parametrize("text", ["1 8 (G1->G0->G0)", "-1 (G1->G0->G0 8 64M)", "(G1->G0->G0", "((G1->G0->G0))"])
+def test_brackets_go_around_all_or_nothing(text: str) -> None:
+    # The first two are whole lines of TransferBench's, whose brackets do match.
+    assert "one pair of brackets, if any, goes around all of it" in refusal(parse_transfer, text)
+
+
 @pytest.mark.parametrize("text", ["G1->G0->G0", "(G1->G0->G0 8 0)"])
 def test_a_size_has_to_come_from_somewhere(text: str) -> None:
     assert f"no bytes in Transfer {text!r}" in refusal(parse_transfer, text)
