@@ -130,12 +130,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if generates:
             metafunc.parametrize("transfer", [pytest.param(None, id="not-resolved")])
         return
+    refused = None
     try:
         request = cases.request_from_marks(run.settings, metafunc.definition.iter_markers("transferbench"))
         if generates:
             metafunc.parametrize("transfer", [item.as_param() for item in run.plan(request).items])
     except ValueError as error:
-        pytest.fail(f"{metafunc.function.__name__}: {error}", pytrace=False)
+        refused = str(error)
+    if refused is not None:
+        # Not while the ValueError is handled: pytest would show it too, and the line came twice.
+        pytest.fail(f"{metafunc.function.__name__}: {refused}", pytrace=False)
 
 
 @pytest.hookimpl(tryfirst=True)

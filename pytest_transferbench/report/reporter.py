@@ -66,6 +66,8 @@ class Reporter:
             for line in self._results.lines(self._config.get_verbosity()):
                 terminalreporter.write_line(line)
             terminalreporter.write_line(f"journal: {self._journal.path if self._journal else self._no_journal}")
+        elif terminalreporter.stats.get("error"):
+            return  # a file that could not be collected may well have held some
         elif (asked := options.asked_on_command_line(self._config)) and self._collected() == 0:
             terminalreporter.write_line(
                 f"transferbench: {' '.join(asked)} given, but no transfer test was collected; those that come with the "

@@ -89,3 +89,20 @@ def test_the_fixture_says_what_it_is_for(run: RunPytest, pytester: pytest.Pytest
         """
     )
     run("--gpus=0,1").assert_outcomes(passed=2)
+
+
+def test_a_bad_mark_is_said_once(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench(size="4M")
+        def test_mine(transfer, transferbench): pass
+        """
+    )
+    result = run("--gpus=0,1")
+    result.assert_outcomes(errors=1)
+    said = [line for line in result.outlines if "has no keyword 'size'" in line and not line.startswith("ERROR ")]
+    assert len(said) == 1
+    assert said[0].startswith("test_mine: @pytest.mark.transferbench has no keyword 'size': use ")
+    # The file that could not be collected may well have held some.
+    result.stdout.no_fnmatch_line("*no transfer test was collected*")
