@@ -20,6 +20,8 @@ REFUSALS = [
     (2, ["--sizes=512M..8M"], "--sizes=512M..8M: bad range '512M..8M': its end is below its start; *"),
     (2, ["--executors=warp"], "--executors=warp: unknown executor 'warp': use C or cpu, G or gfx, D or dma"),
     (2, ["--transfer-rotate=-1"], "--transfer-rotate=-1: bad size '-1': *"),
+    (2, ["--transfer-rotate=1e9"], "--transfer-rotate=1e9: bad size '1e9': *"),
+    (2, ["--transfer-rotate=12Q"], "--transfer-rotate=12Q: bad size '12Q': *"),
     (2, ["--transfer-rotate=99999999999G"], "--transfer-rotate=99999999999G: size * is too large: *"),
     (0, ["--transfer-runtime=rocm"], f"--transfer-runtime=rocm: {NO_GPU}"),
 ]
@@ -39,7 +41,7 @@ def test_in_one_process(run: RunPytest, machine: FakeMachine, gpus: int, options
     assert_refused(run(*SUITE, *options), says)
 
 
-@pytest.mark.parametrize(("gpus", "options", "says"), [REFUSALS[0], REFUSALS[3], REFUSALS[4], REFUSALS[9]])
+@pytest.mark.parametrize(("gpus", "options", "says"), REFUSALS)
 def test_in_front_of_a_worker(
     run_apart: RunPytest, machine: FakeMachine, gpus: int, options: list[str], says: str
 ) -> None:
@@ -76,13 +78,14 @@ def test_a_type_the_ini_file_does_not_take(run: RunPytest, pytester: pytest.Pyte
     assert_refused(run(*SUITE), "*config option 'transfer_sizes' expects a string*")
 
 
+@pytest.mark.parametrize("value", ["-1", "1e9", "12Q", "99999999999G"])
 def test_environment_alone_is_a_usage_error_once_transfer_tests_are_there(
-    run: RunPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    run: RunPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    monkeypatch.setenv("SRC_ROTATE_BYTES", "12Q")
+    monkeypatch.setenv("SRC_ROTATE_BYTES", value)
     result = run(*SUITE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: SRC_ROTATE_BYTES=12Q: bad size '12Q': *"])
+    result.stderr.fnmatch_lines([f"ERROR: SRC_ROTATE_BYTES={value}: *size '{value}'*"])
     pytester.makepyfile("def test_other(): pass")
     run("test_environment_alone_is_a_usage_error_once_transfer_tests_are_there.py").assert_outcomes(passed=1)
 
