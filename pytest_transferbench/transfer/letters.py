@@ -43,7 +43,7 @@ class MemoryKind:
 
 
 EXECUTORS = (
-    ExecutorKind("C", "cpu", "host", True, True, False, False, "host threads"),
+    ExecutorKind("C", "cpu", "host", True, False, False, False, "host threads"),
     ExecutorKind("G", "gfx", "device", True, True, False, False, "a GPU kernel"),
     ExecutorKind("D", "dma", "device", False, False, False, False, "a GPU's copy engine"),
 )

@@ -44,7 +44,8 @@ class Transfer:
         if all(nulls):
             raise ValueError(f"{route} moves nothing: at most one end is null (N)")
         if any(nulls) and not kind.reaches_null:
-            raise ValueError(f"{route}: {kind.word} needs memory at both ends; use {_relaying(kind)} for N")
+            able = " or ".join(row.word for row in EXECUTORS if row.reaches_null)
+            raise ValueError(f"{route}: {kind.word} needs memory at both ends; use {able} for N")
         if self.op == "relay" and not kind.relays:
             raise ValueError(
                 f"{route}: {kind.word} has to own the source or the destination; "

@@ -158,7 +158,8 @@ def test_an_executor_that_cannot_sit_there_is_refused_with_what_to_use(
         ("G0", "G0", "G1", 4, 1.5, "bad subexecutors 1.5"),
         ("G0", "D2", "G1", 4, 0, "G0->D2->G1: dma has to own the source or the destination"),
         ("C0", "D0", "C0", 4, 0, "C0->D0->C0: dma has to own"),
-        ("N", "D0", "G0", 4, 0, "N->D0->G0: dma needs memory at both ends; use cpu or gfx"),
+        ("N", "D0", "G0", 4, 0, "N->D0->G0: dma needs memory at both ends; use gfx for N"),
+        ("C0", "C0", "N", 4, 0, "C0->C0->N: cpu needs memory at both ends; use gfx for N"),
         ("G0", "D0", "N", 4, 0, "dma needs memory at both ends"),
         ("N", "G0", "N", 4, 0, "N->G0->N moves nothing"),
         ("G0 G1", "G0", "G1", 4, 0, "G0G1->G0->G1: gfx takes exactly one source, not 2"),
@@ -185,7 +186,7 @@ def test_who_owns_memory() -> None:
     assert [Memory(letter, 2).owner for letter in "CGFU"] == [HOST, 2, 2, 2]
     assert "ask Transfer.owner_of" in refusal(lambda: Memory("N").owner)
     assert parse_transfer("N->G1->G0", 4).owner_of(Memory("N")) == 1
-    assert parse_transfer("C0->C1->N", 4).owner_of(Memory("N")) == HOST
+    assert parse_transfer("C0->G1->N", 4).owner_of(Memory("N")) == 1
 
 
 @pytest.mark.parametrize(
