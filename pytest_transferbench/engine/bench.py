@@ -102,6 +102,7 @@ class Bench:
 
     def measure(self, lease: Lease, *, key: str, data: Any = None) -> Measurement:
         """Measure a leased case. Faults of the device are recorded in the measurement, never raised."""
+        __tracebackhide__ = True
         return run.measure(self, lease, key, data)
 
     def gates(self, transfer: Transfer, executor: Executor) -> bool:

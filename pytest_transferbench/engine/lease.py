@@ -25,7 +25,7 @@ SCRATCH_BYTES = 64 * 1024
 SUMS_BYTES = 256
 
 
-@dataclass
+@dataclass(repr=False)
 class Lease:
     """The buffers and facts of one case, taken from the arena. Filled arrays are made when first asked for."""
 
@@ -68,6 +68,9 @@ class Lease:
         self.evictor = Evictor(bench.arena, {end: self._agent_of(end) for end in dict.fromkeys(self.ends)})
         self.method = self._method(copies)
         self.nonce = 0
+
+    def __repr__(self) -> str:
+        return f"<lease of {self.case.name}, {self.plan.describe()}>"
 
     @property
     def slices(self) -> list[Any]:
@@ -116,6 +119,7 @@ class Lease:
 
         Returns the address of a copy beside the destination, to compare with; 0 where there is no destination.
         """
+        __tracebackhide__ = True
         runtime, raw = self.bench.runtime, words.tobytes()
         if self.source_region is None:
             raise ValueError(f"{self.case.transfer.notation()} has no source that could hold data")

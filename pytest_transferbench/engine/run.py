@@ -40,6 +40,7 @@ class _CorruptError(Exception):
 
 def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measurement:
     """Measure ``lease``'s case in all arms; see :meth:`Bench.measure <pytest_transferbench.engine.Bench.measure>`."""
+    __tracebackhide__ = True
     started = time.monotonic()
     own_data = None if data is None else lease.words_of(data)
     run = _Run(bench, lease, own_data)
