@@ -163,8 +163,11 @@ def _corruption(measurement: Measurement) -> Iterator[Finding]:
 def _what_is_wrong(check: Check) -> str:
     parts = []
     if check.wrong_words:
-        parts.append(f"{check.wrong_words} of {check.words} words wrong")
-        parts.append(f"first {check.first}, last {check.last}, mask 0x{check.xor_mask:08x}")
+        if check.first >= 0:
+            parts.append(f"{check.wrong_words} of {check.words} words wrong")
+            parts.append(f"first {check.first}, last {check.last}, mask 0x{check.xor_mask:08x}")
+        else:  # a checksum tells that something is wrong, not where
+            parts.append(f"the {check.words} words read are not those of the source")
         if check.found:
             parts.append(f"found: {check.found}")
     if check.guard_words:

@@ -124,6 +124,16 @@ def test_corruption_is_counted_and_located() -> None:
     ]
 
 
+def test_a_wrong_checksum_claims_no_place() -> None:
+    check = dataclasses.replace(GOOD_CHECK, what="steady", wrong_words=16 * MIB, found="checksum 0x5 instead of 0x6")
+    assert verdicts(measured("(G1->G0->N 0 64M)", checks=(check,))) == [
+        (
+            "CORRUPT",
+            "the 16777216 words read are not those of the source, found: checksum 0x5 instead of 0x6, in steady",
+        )
+    ]
+
+
 def test_an_overwritten_guard_is_corruption() -> None:
     check = dataclasses.replace(GOOD_CHECK, guard_words=3, reread_agrees=False)
     assert verdicts(measured(checks=(check,))) == [
