@@ -477,8 +477,11 @@ def _on_command_line(config: pytest.Config, row: Option) -> str | None:
 def _in_ini(config: pytest.Config, row: Option) -> str | None:
     try:
         value = config.getini(row.ini)
-    except (TypeError, ValueError) as error:
-        raise pytest.UsageError(f"{row.ini} in the ini file: {error}") from None
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        # pytest names the option for a wrong type, but not for a text that is no truth value.
+        use = ": use true or false" if row.flag else ""
+        line = str(error) if row.ini in str(error) else f"{row.ini} in the ini file: {error}{use}"
+        raise pytest.UsageError(line) from None
     if isinstance(value, bool):
         return "yes" if value else "no"
     return None if value is None else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -37,7 +38,7 @@ class Reporter:
         self._results = Results()
         self._journal: Journal | None = None
         self._no_journal = ""
-        if path is not None:
+        if path is not None and not config.option.collectonly:
             try:
                 self._open_journal(path)
             except OSError as error:
@@ -51,12 +52,10 @@ class Reporter:
         if self._journal is None and not self._no_journal:
             self._open_journal_in_cache()
         if self._journal is not None:
-            for record in transport.records(report):
-                self._journal.record(
-                    nodeid=report.nodeid, outcome=report.outcome, key=record["key"], measurement=record
-                )
-            if not transport.records(report):
-                self._journal.record(nodeid=report.nodeid, outcome=report.outcome)
+            try:
+                _write(self._journal, report)
+            except OSError as error:
+                self._end_journal(self._journal, error)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
@@ -79,6 +78,13 @@ class Reporter:
         if self._journal is not None:
             self._journal.close()
 
+    def _end_journal(self, journal: Journal, error: OSError) -> None:
+        """Go on without a journal: the items still to come can be measured though the disk is full."""
+        self._journal = None
+        self._no_journal = f"{journal.path} ends early, results after it are lost: {error.strerror}"
+        with contextlib.suppress(OSError):  # closing writes once more what could not be written
+            journal.close()
+
     def _open_journal(self, path: Path) -> None:
         versions = {"pytest": pytest.__version__, "python": platform.python_version()}
         self._journal = Journal(path, versions=versions, node=self._node())
@@ -94,3 +100,11 @@ class Reporter:
             self._open_journal(cache.mkdir("transferbench") / name)
         except OSError as error:
             self._no_journal = f"none, {error}"
+
+
+def _write(journal: Journal, report: pytest.TestReport) -> None:
+    records = transport.records(report)
+    for record in records:
+        journal.record(nodeid=report.nodeid, outcome=report.outcome, key=record["key"], measurement=record)
+    if not records:
+        journal.record(nodeid=report.nodeid, outcome=report.outcome)

@@ -86,8 +86,8 @@ class Case:
             raise ValueError(f"bad validate {self.validate!r}: use end, each or off")
         for name in ("floor_gbps", "warm_cold_limit"):
             limit = getattr(self, name)
-            if limit is not None and not 0 < limit < math.inf:
-                raise ValueError(f"bad {name} {limit}: use a positive number")
+            if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
+                raise ValueError(f"bad {name} {limit!r}: use a positive number")
         self.transfer.case_name(self.variant)  # refuses a variant that makes no name
 
     @property

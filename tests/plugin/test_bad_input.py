@@ -78,6 +78,11 @@ def test_a_type_the_ini_file_does_not_take(run: RunPytest, pytester: pytest.Pyte
     assert_refused(run(*SUITE), "*config option 'transfer_sizes' expects a string*")
 
 
+def test_no_truth_value_in_the_ini_file(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntransfer_all_pairs = maybe")
+    assert_refused(run(*SUITE), "transfer_all_pairs in the ini file: *'maybe': use true or false")
+
+
 @pytest.mark.parametrize("value", ["-1", "1e9", "12Q", "99999999999G"])
 def test_environment_alone_is_a_usage_error_once_transfer_tests_are_there(
     run: RunPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, value: str

@@ -188,6 +188,30 @@ def test_a_cache_that_cannot_be_written_costs_the_journal_alone(
     result.stdout.fnmatch_lines(["journal: none, *.pytest_cache*"])
 
 
+def test_a_disk_that_fills_up_costs_the_rest_of_the_journal_alone(
+    run_apart: RunPytest, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, most))
+        """
+    )
+    result = run_apart(*SUITE, "-k", "pull-gfx", "--transfer-journal=journal.jsonl")
+    result.assert_outcomes(passed=12, deselected=63)
+    result.stdout.fnmatch_lines(["journal: journal.jsonl ends early, results after it are lost: File too large"])
+    found = read_journal(pytester.path / "journal.jsonl")
+    assert 0 < len(found.items) < 12
+    assert len(found.problems) == 1
+
+
+def test_collecting_alone_writes_no_journal(run: RunPytest, pytester: pytest.Pytester) -> None:
+    assert run(*SUITE, "--collect-only", "--transfer-journal=kept/journal.jsonl").ret == 0
+    assert not (pytester.path / "kept").exists()
+
+
 def test_a_ceiling_nobody_knows_comes_from_the_runs_own_largest_size(run: RunPytest, machine: FakeMachine) -> None:
     machine.link_gbps = None
     result = run(*SUITE, "-k", "pull-gfx-G1-G0", "--transfer-journal=journal.jsonl")

@@ -79,6 +79,8 @@ def test_a_case_is_named_after_its_transfer_and_variant() -> None:
         ({"validate": "never"}, "bad validate 'never': use end, each or off"),
         ({"floor_gbps": 0.0}, "bad floor_gbps 0.0"),
         ({"floor_gbps": float("nan")}, "bad floor_gbps nan"),
+        ({"floor_gbps": "fast"}, "bad floor_gbps 'fast'"),
+        ({"warm_cold_limit": (1, 2)}, "bad warm_cold_limit"),
         ({"warm_cold_limit": float("inf")}, "bad warm_cold_limit inf"),
         ({"variant": "a b"}, "bad variant 'a b'"),
     ],
