@@ -53,7 +53,7 @@ class Results:
         if verbosity > 0:
             lines += [_detail(record) for record in measured] + [""]
         lines += [f"not judged: {_detail(record)}" for record in self._all() if not record["judged"]]
-        lines += _rejected(self._all()) + _warnings(self._all())
+        lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
         if measured:
             counts = Counter(record.verdict for record in measured)
             lines.append("verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
@@ -165,3 +165,9 @@ def _warnings(found: Iterable[Record]) -> list[str]:
         f"warning: {warning} ({names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
         for warning, names in about.items()
     ]
+
+
+def _unproved(found: Iterable[Record]) -> list[str]:
+    """A figure without proof looks like any other: whoever reads the screen is told."""
+    unchecked = [record.name for record in found if record.has_bandwidth and not record["validated"]]
+    return [f"data not checked (validate off): {len(unchecked)} items, {unchecked[0]} the first"] if unchecked else []

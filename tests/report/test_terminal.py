@@ -117,3 +117,9 @@ def test_warnings_are_said_once_and_rejected_samples_by_item() -> None:
 def test_only_emulated_figures_are_called_so() -> None:
     assert results(measured()).title() == "transfer bandwidth"
     assert results(measured(emulated="mi300x-8")).title() == "transfer bandwidth, EMULATED mi300x-8"
+
+
+def test_figures_without_proof_say_so() -> None:
+    line = "data not checked (validate off): 1 items, pull-gfx-G1-G0-64M the first"
+    assert line in results(measured(validated=False, checks=()), measured()).lines(0)
+    assert not any("not checked" in line for line in results(measured()).lines(1))
