@@ -93,13 +93,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Close the engine, the journal and the watchdog's file."""
-    if _WATCHDOG in config.stash:
-        config.stash[_WATCHDOG].close()
+    """Close the journal, the engine within a deadline of its own, and the watchdog's file."""
     if _REPORTER in config.stash:
         config.stash[_REPORTER].close()
-    if _RUN in config.stash:
-        config.stash[_RUN].close()
+    watchdog = config.stash.get(_WATCHDOG, None)
+    if watchdog is not None:
+        watchdog.arm(deadlines.CLOSE_SECONDS)
+    try:
+        if _RUN in config.stash:
+            config.stash[_RUN].close()
+    finally:
+        if watchdog is not None:
+            watchdog.close()
 
 
 # Collection

@@ -17,6 +17,8 @@ BASE_SECONDS = 60.0
 """Enough for allocation, filling, eviction and checks of any one case."""
 FIRST_SECONDS = 600.0
 """What the first item has on top: it opens the runtime and compiles kernels, on an emulated node with g++."""
+CLOSE_SECONDS = 60.0
+"""What giving everything back at the end may take: it waits for the device, and one that is lost never answers."""
 PESSIMISTIC_BYTES_PER_SECOND = 0.25e9
 """Far below any link, and below what an emulated node really copies on one busy CPU."""
 ARMS = 3

@@ -53,7 +53,7 @@ class FakeMachine:
     rejected: int = 0
     warning: str | None = None
     hang: str | None = None
-    """The name of the case whose measurement never ends."""
+    """The name of the case whose measurement never ends, or ``close`` for the end of the engine."""
     die: str | None = None
     """The name of the case whose measurement ends the process."""
     log: str | None = None
@@ -187,6 +187,8 @@ class FakeBench:
 
     def close(self) -> None:
         self.machine.say("close")
+        if self.machine.hang == "close":
+            threading.Event().wait()
 
 
 def install(machine: FakeMachine, set_attribute: Any = setattr) -> None:

@@ -18,6 +18,7 @@ def _short_deadlines(pytester: pytest.Pytester) -> None:
         """
         from pytest_transferbench.isolation import deadlines
         deadlines.deadline_seconds = lambda case, node, first: 1.0
+        deadlines.CLOSE_SECONDS = 1.0
         """
     )
 
@@ -41,6 +42,17 @@ def test_under_a_worker_the_run_goes_on(run_apart: RunPytest, machine: FakeMachi
     result.assert_outcomes(passed=2, failed=1)
     result.stderr.fnmatch_lines(["Timeout (0:00:01)!"])
     result.stdout.fnmatch_lines(["*worker 'gw0' crashed while running *pull-gfx-G1-G0-64M*"])
+
+
+@pytest.mark.parametrize("worker", [(), ("-n1",)])
+def test_an_engine_that_does_not_close_keeps_no_result_back(
+    run_apart: RunPytest, machine: FakeMachine, pytester: pytest.Pytester, worker: tuple[str, ...]
+) -> None:
+    machine.hang = "close"
+    result = run_apart(*PULLS, "--junitxml=results.xml", *worker)
+    result.assert_outcomes(passed=3, deselected=0 if worker else 72)
+    result.stderr.fnmatch_lines(["Timeout (0:00:01)!", "*in pytest_unconfigure"])
+    assert (pytester.path / "results.xml").exists()
 
 
 def test_no_deadline_is_left_behind(run_apart: RunPytest, pytester: pytest.Pytester) -> None:
