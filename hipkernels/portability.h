@@ -30,7 +30,16 @@ __device__ inline tb_u64 tb_clock() { return wall_clock64(); }
 __device__ inline void tb_stamp(tb_u64* where, int) { *where = tb_clock(); }
 __device__ inline tb_u64 tb_deadline_clock() { return tb_clock(); }
 __device__ inline void tb_pause() { __builtin_amdgcn_s_sleep(8); }
-__device__ inline void tb_block_is_done() { __syncthreads(); }
+// A wave's stores may still be on their way when it has passed the barrier, and another wave's fence does not wait for
+// them: each wave drains its own first. Only gfx9 counts stores in vmcnt; elsewhere a release fence is the drain.
+__device__ inline void tb_block_is_done() {
+#if defined(__GFX9__)
+  asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#else
+  __threadfence();
+#endif
+  __syncthreads();
+}
 
 #else
 // Nanoseconds; steps by 32 ns on Hopper. The memory clobber keeps the read behind the fence before it.

@@ -91,6 +91,8 @@ class Node:
     notes: tuple[str, ...] = ()
     host_name: str = "CPU"
     host_cpus: int = 1
+    host_cache_bytes: int | None = None
+    """The largest last-level cache of the host's processors."""
 
     def device(self, index: int) -> Device:
         """Return the device with ``index``; raises ``KeyError`` naming the devices there are."""

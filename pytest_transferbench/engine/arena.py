@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from pytest_transferbench.node import HOST
-from pytest_transferbench.runtime import Allocation, Runtime
+from pytest_transferbench.runtime import Allocation, Runtime, RuntimeFault
 from pytest_transferbench.transfer import Memory
 
 _Place = tuple[int, str, Memory]
@@ -54,7 +54,13 @@ class Arena:
             return held
         if held is not None:
             self._release(place)
-        self._held[place] = self._runtime.allocate(memory, nbytes)
+        try:
+            self._held[place] = self._runtime.allocate(memory, nbytes)
+        except RuntimeFault:
+            # What an earlier case left for reuse may be all that stands in the way.
+            for left in [left for left in self._places() if left not in self._taken]:
+                self._release(left)
+            self._held[place] = self._runtime.allocate(memory, nbytes)
         return self._held[place]
 
     def held_bytes(self) -> int:

@@ -144,6 +144,7 @@ class Bench:
         deadline = time.monotonic() + _CANARY_SECONDS
         while not self.runtime.finished(puller.stop):
             if time.monotonic() > deadline:
+                del self._devices[puller.index]  # it would wait for ever when it is closed
                 raise _dead_peer(puller.index, owner.index, f"nothing arrived within {_CANARY_SECONDS:.0f} s")
         destination = Region(target.pointer, SCRATCH_BYTES, puller)
         wrong = destination.check("canary", key_of(0, nonce)).wrong_words

@@ -15,17 +15,17 @@ from pytest_transferbench.transfer.rotation import CACHE_FACTOR
 LINE_BYTES = 128
 UNKNOWN_CACHE_BYTES = 256 * 2**20
 """Assumed for a device whose last-level cache no source reports: as large as any in use, so never too little."""
-HOST_CACHE_BYTES = 64 * 2**20
+UNKNOWN_HOST_CACHE_BYTES = 64 * 2**20
 
 
 class Evictor:
     """Touches one word in every line of memory homed on each owner, twice as much as its last-level cache holds."""
 
-    def __init__(self, arena: Arena, owners: dict[int, DeviceContext | None]) -> None:
+    def __init__(self, arena: Arena, owners: dict[int, DeviceContext | None], host_cache_bytes: int | None) -> None:
         self._buffers: list[tuple[DeviceContext | None, Allocation]] = []
         for owner, context in owners.items():
             if context is None or owner == HOST:
-                memory, cache = Memory("C", 0), HOST_CACHE_BYTES
+                memory, cache = Memory("C", 0), host_cache_bytes or UNKNOWN_HOST_CACHE_BYTES
             else:
                 memory = Memory("G", owner)
                 cache = context.device.last_level_cache_bytes or UNKNOWN_CACHE_BYTES

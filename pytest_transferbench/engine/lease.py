@@ -14,7 +14,7 @@ from pytest_transferbench.engine.executors import Executor, Geometry, Operands
 from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import Destination, Prover, Region, fill_slices
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.runtime import Allocation
+from pytest_transferbench.runtime import Allocation, RuntimeFault
 from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, copies_per_sample
 from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
 
@@ -65,9 +65,11 @@ class Lease:
             self.destination = Destination(self._destination, offset, nbytes, agent)
         self.executor = self._make_executor(self._operands(nbytes), "", copies)
         self.waker = self._make_executor(self._scratch_operands(), "scratch ", 1)
-        self.evictor = Evictor(bench.arena, {end: self._agent_of(end) for end in dict.fromkeys(self.ends)})
+        agents = {end: self._agent_of(end) for end in dict.fromkeys(self.ends)}
+        self.evictor = Evictor(bench.arena, agents, node.host_cache_bytes)
         self.method = self._method(copies)
         self.nonce = 0
+        self._filled = False
 
     def __repr__(self) -> str:
         return f"<lease of {self.case.name}, {self.plan.describe()}>"
@@ -77,7 +79,7 @@ class Lease:
         """The K filled source arrays: CuPy on a GPU, NumPy on the host; 1-d, 32-bit words."""
         assert self._source is not None
         assert self.source_region is not None
-        if not self.nonce:
+        if not self._filled:
             self.fill(self.bench.next_nonce())
             if self.source_region.agent is not None:
                 self.source_region.agent.synchronize()
@@ -96,7 +98,7 @@ class Lease:
         """Queue the pattern of ``nonce`` into every slice."""
         if self.source_region is not None:
             fill_slices(self.source_region, self.plan, nonce)
-            self.nonce = nonce
+            self.nonce, self._filled = nonce, True
 
     def words_of(self, data: Any) -> Words:
         """Return the caller's own data as 32-bit words.
@@ -131,7 +133,7 @@ class Lease:
             nbytes = copy.slices * self.plan.pitch
             runtime.dma_copy(target, self.source_region.pointer, nbytes, agent.stream)
             agent.synchronize()
-        self.nonce = 0
+        self.nonce, self._filled = 0, True
         if self.destination is None:
             return 0
         reference = self.bench.arena.take("reference", self.case.transfer.destinations[0], self.plan.nbytes)
@@ -169,7 +171,9 @@ class Lease:
         if memory.on == "none":
             return None
         taken = self.bench.arena.take(role, memory, nbytes)
-        assert taken.owner == memory.owner, f"{memory} was homed on {taken.owner}"
+        owner = self.bench.runtime.owner_of(taken.pointer)
+        if memory.on == "device" and owner != memory.owner:
+            raise RuntimeFault("allocate", memory.owner, "WrongOwner", f"{memory} is homed on GPU {owner}")
         return taken
 
     def _agent_of(self, end: int) -> DeviceContext | None:

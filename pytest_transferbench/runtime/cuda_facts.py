@@ -88,6 +88,7 @@ def read_node(cuda: Any, nvml: Any | None) -> Node:
         notes=tuple(_notes(nvml, handles)),
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
+        host_cache_bytes=host_facts.last_level_cache_bytes(),
     )
 
 

@@ -112,6 +112,13 @@ class CupyRuntime(ABC):
             raise fault(f"{self.prefix}Malloc", memory.index, error, detail) from error
         return Allocation(pointer, nbytes, memory, memory.index)
 
+    def owner_of(self, pointer: int) -> int:
+        # Of CuPy's attributes only the device is right on ROCm; its memory type is off by one there.
+        try:
+            return int(self._cuda.pointerGetAttributes(pointer).device)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}PointerGetAttributes", HOST, error) from error
+
     def free(self, allocation: Allocation) -> None:
         try:
             if allocation.owner == HOST:

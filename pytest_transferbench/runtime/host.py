@@ -120,6 +120,9 @@ class HostRuntime:
         self._arrays[pointer] = array
         return Allocation(pointer, nbytes, memory, HOST)
 
+    def owner_of(self, pointer: int) -> int:
+        return HOST
+
     def free(self, allocation: Allocation) -> None:
         if self._arrays.pop(allocation.pointer, None) is None:
             raise RuntimeFault("free", HOST, "invalid value", f"{allocation.pointer:#x} was not allocated here")

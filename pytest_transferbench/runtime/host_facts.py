@@ -8,6 +8,8 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
+from pytest_transferbench.transfer import parse_size
+
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 _LANE_GBPS = {
@@ -57,6 +59,18 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def cpu_count() -> int:
     """Return how many processors this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
+    """Return the size of the largest level-3 cache of the host's processors; None where sysfs does not show one."""
+    sizes = []
+    for folder in root.glob("cpu[0-9]*/cache/index*"):
+        try:
+            if (folder / "level").read_text().strip() == "3":
+                sizes.append(parse_size((folder / "size").read_text().strip()))
+        except (OSError, ValueError):
+            continue
+    return max(sizes, default=None)
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

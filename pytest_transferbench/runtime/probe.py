@@ -60,6 +60,7 @@ def probe_host(why_no_gpu: str) -> Node:
         environment=host_facts.settings(),
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
+        host_cache_bytes=host_facts.last_level_cache_bytes(),
     )
 
 

@@ -57,6 +57,10 @@ class Runtime(Protocol):
         """Return fresh memory of that kind, at least 256-byte aligned; raises RuntimeFault when there is none."""
         ...
 
+    def owner_of(self, pointer: int) -> int:
+        """Return the device that the runtime says homes ``pointer``; for host memory the answer means nothing."""
+        ...
+
     def free(self, allocation: Allocation) -> None:
         """Give memory back. The caller has synchronised every stream that used it."""
         ...

@@ -67,6 +67,7 @@ def read_node(
         notes=tuple(_notes(devices, properties, emulated)),
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
+        host_cache_bytes=host_facts.last_level_cache_bytes(),
     )
 
 

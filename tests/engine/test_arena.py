@@ -75,3 +75,11 @@ def test_nothing_is_lost_when_memory_runs_out(arena: Arena, runtime: CountingRun
     assert runtime.live == {}
     arena.clear()
     assert arena.held_bytes() == 0
+
+
+def test_what_an_earlier_case_left_makes_room(arena: Arena, runtime: CountingRuntime) -> None:
+    runtime.room = 3000
+    arena.take("source", G0, 2000)
+    arena.keep_only({0})
+    assert arena.take("destination", G0, 2500).nbytes == 2500
+    assert arena.held_bytes() == 2500

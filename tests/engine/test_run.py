@@ -11,6 +11,7 @@ import pytest
 
 from pytest_transferbench.engine import Bench, gate
 from pytest_transferbench.engine.executors import GfxExecutor, Operands
+from pytest_transferbench.engine.validation import POISON_STRIDE_WORDS
 from pytest_transferbench.judge import judge
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.runtime import RuntimeFault
@@ -212,3 +213,62 @@ def test_a_fault_while_the_callers_data_is_spread_is_in_the_measurement(
             measurement = bench.measure(lease, key="test/data", data=data)
         assert verdicts(measurement) == ["DEVICE_ERROR"]
         assert bench.measure(lease, key="test/data", data=data).wrong_words == 0
+
+
+class MovesOnlyTheSampledWords(mutants.Mutant):
+    """Once warmed up, copies just the words that are poisoned before every sample: one in 4 KiB, and the last."""
+
+    def __init__(self, lease: Any) -> None:
+        super().__init__(lease)
+        plan, self.warm = lease.plan, False
+        self._words = range(0, plan.nbytes // 4, POISON_STRIDE_WORDS)
+        self._plan = RotationPlan(4, 0, plan.pitch, plan.slices, plan.budget)
+        stamps = lease.bench.arena.take("lazy stamps", Memory("G", 0), 4096)
+        shape = type(lease.geometry)(1, 256, 1)
+        self._copiers = [
+            GfxExecutor(
+                lease.bench.device(0),
+                Operands(lease.source_region.pointer + 4 * i, lease.destination.data.pointer + 4 * i, 4, self._plan),
+                shape,
+                stamps.pointer,
+            )
+            for i in [*self._words, plan.nbytes // 4 - 1]
+        ]
+        self._empty = GfxExecutor(
+            lease.bench.device(0),
+            Operands(lease.source_region.pointer, lease.destination.data.pointer, 0, self._plan),
+            lease.geometry,
+            self.stamps_at,
+        )
+        self._launches = 0
+
+    def launch(self, first_slice: int, passes: int, slot: int) -> None:
+        self._launches += 1
+        if self._launches <= self.lease.case.warmups:
+            self.real.launch(first_slice, passes, slot)
+            return
+        self._empty.launch(first_slice, passes, slot)
+        for copier in self._copiers:
+            copier.launch(first_slice, passes, 0)
+
+
+@pytest.mark.parametrize("rotate_bytes", [0, 8 * MIB])
+def test_copies_that_move_only_what_is_glanced_at_are_caught(bench: Bench, rotate_bytes: int) -> None:
+    """With one slice, warm-up has already put the right words everywhere."""
+    transfer = Transfer.pull("G1", "G0", 64 * 1024)
+    check = corrupt_check(measured(bench, transfer, MovesOnlyTheSampledWords, rotate_bytes=rotate_bytes))
+    assert (check.what, check.wrong_words) == ("cold", 64 * 1024 // 4 - 17)
+
+
+def test_own_data_stays_in_the_slices(bench: Bench) -> None:
+    data = np.arange(1024, dtype=np.uint32)
+    with bench.lease(Case(Transfer.pull("G1", "G0", 4096), samples=1, rotate_bytes=4 * 4096)) as lease:
+        bench.measure(lease, key="test/own", data=data)
+        assert all(np.array_equal(words.get(), data) for words in lease.slices)
+
+
+def test_memory_on_the_wrong_gpu_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.runtime, "owner_of", lambda pointer: 5)
+    case = Case(Transfer.pull("G1", "G0", 4096), samples=1)
+    with pytest.raises(RuntimeFault, match="G1 is homed on GPU 5"), bench.lease(case):
+        pass

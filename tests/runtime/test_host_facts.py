@@ -77,3 +77,13 @@ def test_only_known_settings_are_taken() -> None:
         "HIP_VISIBLE_DEVICES": "0",
         "HSA_XNACK": "1",
     }
+
+
+def test_the_largest_last_level_cache_counts(tmp_path: Path) -> None:
+    for cpu, (level, size) in enumerate([("2", "1024K"), ("3", "32768K"), ("3", "98304K"), ("3", "?")]):
+        folder = tmp_path / f"cpu{cpu}" / "cache" / "index3"
+        folder.mkdir(parents=True)
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "size").write_text(f"{size}\n")
+    assert host_facts.last_level_cache_bytes(tmp_path) == 96 << 20
+    assert host_facts.last_level_cache_bytes(tmp_path / "nothing") is None
