@@ -44,10 +44,11 @@ TB_KERNEL(TB_BLOCK) tb_copy(const char* __restrict__ source, char* __restrict__ 
       for (int u = 0; u < TB_UNROLL; ++u) to_vectors[i + u * stride] = held[u];
     }
     if (i < span.vectors) {
+      // A value for every lane keeps the array in registers: left undefined, AMD's compiler puts it in memory.
       tb_v4 held[TB_UNROLL];
       TB_UNROLLED
       for (int u = 0; u < TB_UNROLL; ++u)
-        if (i + u * stride < span.vectors) held[u] = from_vectors[i + u * stride];
+        held[u] = i + u * stride < span.vectors ? from_vectors[i + u * stride] : tb_v4{0, 0, 0, 0};
       TB_UNROLLED
       for (int u = 0; u < TB_UNROLL; ++u)
         if (i + u * stride < span.vectors) to_vectors[i + u * stride] = held[u];
