@@ -88,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
             run.settings.journal if run.resolved else None,
             node=lambda: run.node if run.resolved else None,
             collected=lambda: config.stash[_XDIST].collected if _XDIST in config.stash else run.items,
+            worker_error=lambda: config.stash[_XDIST].error if _XDIST in config.stash else None,
         )
         config.pluginmanager.register(config.stash[_REPORTER], "transferbench-reporter")
 
@@ -247,10 +248,12 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the controller how many transfer items there were; it collects none itself."""
+    """Tell the controller how many transfer items there were, and what kept them; it collects none itself."""
     config = session.config
     if xdist.is_worker(config) and _RUN in config.stash:
-        config.workeroutput[xdist.INPUT] = config.stash[_RUN].items  # type: ignore[attr-defined]  # set by xdist
+        run = config.stash[_RUN]
+        said = {"items": run.items, "error": run.error}
+        config.workeroutput[xdist.INPUT] = said  # type: ignore[attr-defined]  # set by xdist
 
 
 # Fixtures

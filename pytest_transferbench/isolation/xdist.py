@@ -70,12 +70,14 @@ class XdistHooks:
     """The controller's side; registered only where xdist is there.
 
     ``handed`` is plain data for every worker. ``collected`` becomes the largest number of transfer items that any
-    worker had, and stays 0 when none ever reported.
+    worker had, and stays 0 when none ever reported; ``error`` becomes the line with which a worker could not find
+    out what to measure.
     """
 
     def __init__(self, handed: Mapping[str, Any]) -> None:
         self.handed = handed
         self.collected = 0
+        self.error: str | None = None
 
     def pytest_configure_node(self, node: Any) -> None:
         """Hand a starting worker the node and the refusal, so that it probes nothing itself."""
@@ -83,4 +85,7 @@ class XdistHooks:
 
     def pytest_testnodedown(self, node: Any) -> None:
         """Take what a worker says at its end; one that crashed says nothing."""
-        self.collected = max(self.collected, getattr(node, "workeroutput", {}).get(INPUT, 0))
+        said = getattr(node, "workeroutput", {}).get(INPUT)
+        if said is not None:
+            self.collected = max(self.collected, said["items"])
+            self.error = said["error"] or self.error

@@ -17,12 +17,16 @@ from pytest_transferbench.node import Node
 from pytest_transferbench.report import transport
 from pytest_transferbench.report.terminal import Results
 
+_ENDS_OF_OTHERS = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""Exit statuses that other people's tests may bring about; those of an interruption or a crash are kept."""
+
 
 class Reporter:
     """Hooks of the only process there is, or of xdist's controller.
 
     ``node`` returns the machine, or None while nobody has asked for it; ``collected`` how many transfer items there
-    were in the end. Raises ``UsageError`` when the journal at ``path`` cannot be written.
+    were in the end, ``worker_error`` why a worker could not find out what to measure. Raises ``UsageError`` when the
+    journal at ``path`` cannot be written.
     """
 
     def __init__(
@@ -31,10 +35,13 @@ class Reporter:
         path: Path | None,
         node: Callable[[], Node | None],
         collected: Callable[[], int],
+        worker_error: Callable[[], str | None],
     ) -> None:
         self._config = config
         self._node = node
         self._collected = collected
+        self._worker_error = worker_error
+        self._reported = False
         self._results = Results()
         self._journal: Journal | None = None
         self._no_journal = ""
@@ -48,6 +55,7 @@ class Reporter:
         """Write a finished item into the journal at once: what was measured survives whatever comes after it."""
         if not transport.ends_transfer_item(report):
             return
+        self._reported = True
         self._results.add(report)
         if self._journal is None and not self._no_journal:
             self._open_journal_in_cache()
@@ -57,6 +65,11 @@ class Reporter:
             except OSError as error:
                 self._end_journal(self._journal, error)
 
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End as one process would where a worker was refused and none of its items was left to say so."""
+        if self._unsaid() and session.exitstatus in _ENDS_OF_OTHERS:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
         if self._results:
@@ -65,6 +78,8 @@ class Reporter:
             for line in self._results.lines(self._config.get_verbosity()):
                 terminalreporter.write_line(line)
             terminalreporter.write_line(f"journal: {self._journal.path if self._journal else self._no_journal}")
+        elif unsaid := self._unsaid():
+            terminalreporter.write_line(f"ERROR: {unsaid}", red=True)
         elif terminalreporter.stats.get("error"):
             return  # a file that could not be collected may well have held some
         elif (asked := options.asked_on_command_line(self._config)) and self._collected() == 0:
@@ -77,6 +92,10 @@ class Reporter:
         """Close the journal, if there is one."""
         if self._journal is not None:
             self._journal.close()
+
+    def _unsaid(self) -> str | None:
+        """Return a worker's refusal that no report has shown: every item it would have failed was deselected."""
+        return None if self._reported else self._worker_error()
 
     def _end_journal(self, journal: Journal, error: OSError) -> None:
         """Go on without a journal: the items still to come can be measured though the disk is full."""

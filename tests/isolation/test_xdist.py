@@ -44,7 +44,8 @@ def test_the_users_own_limit_of_restarts_stays() -> None:
 def test_a_crashed_worker_says_nothing() -> None:
     hooks = xdist.XdistHooks({"node": None})
     hooks.pytest_testnodedown(SimpleNamespace())
-    assert hooks.collected == 0
-    hooks.pytest_testnodedown(SimpleNamespace(workeroutput={xdist.INPUT: 5}))
+    assert (hooks.collected, hooks.error) == (0, None)
+    said = {"items": 5, "error": "SRC_ROTATE_BYTES=12Q: bad size '12Q'"}
+    hooks.pytest_testnodedown(SimpleNamespace(workeroutput={xdist.INPUT: said}))
     hooks.pytest_testnodedown(SimpleNamespace(workeroutput={}))
-    assert hooks.collected == 5
+    assert (hooks.collected, hooks.error) == (5, said["error"])

@@ -111,6 +111,17 @@ def test_environment_alone_fails_each_item_in_a_worker(
     result.stdout.fnmatch_lines(["ERROR *::test_two - Failed: SRC_ROTATE_BYTES=12Q: bad size '12Q': *"])
 
 
+def test_environment_alone_is_said_also_where_a_worker_runs_no_transfer_item(
+    run_apart: RunPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SRC_ROTATE_BYTES", "12Q")
+    pytester.makepyfile(test_users="def test_other(): pass")
+    for selected in ("pull", "pull or other"):
+        result = run_apart(*SUITE, "test_users.py", "-n1", "-k", selected)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stdout.fnmatch_lines(["ERROR: SRC_ROTATE_BYTES=12Q: bad size '12Q': *"])
+
+
 @pytest.mark.parametrize("option", ["--help", "--version", "--markers", "--fixtures", "--fixtures-per-test"])
 def test_what_only_informs_always_works(run: RunPytest, pytester: pytest.Pytester, option: str) -> None:
     pytester.makepyfile("def test_one(transfer, transferbench): transferbench(transfer)")
