@@ -48,15 +48,19 @@ class Journal:
         nodeid: str,
         outcome: str,
         key: str | None = None,
+        verdict: str | None = None,
+        detail: str | None = None,
         measurement: Mapping[str, Any] | None = None,
     ) -> None:
         """Append one item and return when it is on disk.
 
         ``outcome`` is pytest's word for the item; ``key`` and ``measurement``
         (:meth:`Measurement.to_json <pytest_transferbench.measurement.Measurement.to_json>`) are ``None`` for an item
-        that measured nothing.
+        that measured nothing. ``verdict`` is the most important one, ``None`` where there is none; ``detail`` says
+        how an item ended whose process died.
         """
-        self._append("item", {"nodeid": nodeid, "key": key, "outcome": outcome, "measurement": measurement})
+        line = {"nodeid": nodeid, "key": key, "outcome": outcome, "verdict": verdict, "detail": detail}
+        self._append("item", {**line, "measurement": measurement})
 
     def close(self) -> None:
         """Close the file; a second call is harmless."""

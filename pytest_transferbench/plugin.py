@@ -7,6 +7,7 @@ What a run finds out about the machine is found when it is first needed, see :mo
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ _WATCHDOG = pytest.StashKey[deadlines.Watchdog]()
 _XDIST = pytest.StashKey[xdist.XdistHooks]()
 _HEADER_SHOWN = pytest.StashKey[bool]()
 _ITEM_BENCH = pytest.StashKey[ItemBench]()
+_ENDS_AT = pytest.StashKey[float]()
 
 # The suites' asserts read as well as a project's own, also where python_files does not name them.
 pytest.register_assert_rewrite("pytest_transferbench.suites")
@@ -195,16 +197,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     run = item.config.stash[_RUN]
     if run.blocked():
         pytest.fail(str(run.blocked()), pytrace=False)
-    watchdog.arm(deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened))
+    seconds = deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened)
+    watchdog.arm(seconds)
+    item.stash[_ENDS_AT] = time.time() + seconds
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what was measured on the report: it crosses pytest-xdist there."""
-    if not _is_ours(item) or call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
+    """Put what was measured on the report: it crosses pytest-xdist there.
+
+    The report of a setup that passed announces the deadline instead: from a process that dies nothing else comes.
+    """
+    if not _is_ours(item) or call.when == "teardown":
         return (yield)
+    if call.when == "setup" and call.excinfo is None:
+        report = yield
+        setattr(report, transport.DEADLINE_ATTRIBUTE, item.stash.get(_ENDS_AT, None))
+        return report
     bench = item.stash.get(_ITEM_BENCH, None)
     data = transport.carry(bench.measurements if bench else ())
     record = transport.first_judged(data)

@@ -42,6 +42,7 @@ class Reporter:
         self._collected = collected
         self._worker_error = worker_error
         self._reported = False
+        self._ends_at: dict[str, float] = {}
         self._results = Results()
         self._journal: Journal | None = None
         self._no_journal = ""
@@ -53,7 +54,11 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write a finished item into the journal at once: what was measured survives whatever comes after it."""
-        if not transport.ends_transfer_item(report):
+        ends_at = getattr(report, transport.DEADLINE_ATTRIBUTE, None)
+        if ends_at is not None:
+            self._ends_at[report.nodeid] = ends_at
+        died = report.when == transport.PROCESS_DIED and report.nodeid in self._ends_at
+        if not died and not transport.ends_transfer_item(report):
             return
         self._reported = True
         self._results.add(report)
@@ -61,7 +66,10 @@ class Reporter:
             self._open_journal_in_cache()
         if self._journal is not None:
             try:
-                _write(self._journal, report)
+                if died:
+                    _write_death(self._journal, report, self._ends_at[report.nodeid])
+                else:
+                    _write(self._journal, report)
             except OSError as error:
                 self._end_journal(self._journal, error)
 
@@ -124,6 +132,22 @@ class Reporter:
 def _write(journal: Journal, report: pytest.TestReport) -> None:
     records = transport.records(report)
     for record in records:
-        journal.record(nodeid=report.nodeid, outcome=report.outcome, key=record["key"], measurement=record)
+        journal.record(
+            nodeid=report.nodeid,
+            outcome=report.outcome,
+            key=record["key"],
+            verdict=record.verdict,
+            measurement=record,
+        )
     if not records:
         journal.record(nodeid=report.nodeid, outcome=report.outcome)
+
+
+def _write_death(journal: Journal, report: pytest.TestReport, ends_at: float) -> None:
+    """Write an item whose worker died: from its deadline on, given in seconds since the epoch, that was the cause."""
+    detail = str(report.longrepr)
+    if time.time() < ends_at:
+        journal.record(nodeid=report.nodeid, outcome=report.outcome, detail=detail)
+    else:
+        detail = f"the item's deadline passed: {detail}"
+        journal.record(nodeid=report.nodeid, outcome=report.outcome, verdict="TIMEOUT", detail=detail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_transferbench.journal import read_journal
 from tests.plugin.conftest import SUITE, RunPytest
 from tests.plugin.fake_machine import FakeMachine
 
@@ -36,12 +37,19 @@ def test_in_one_process_the_run_ends_with_a_traceback(
     result.stdout.no_fnmatch_line("*pull-gfx-G1-G0-4M*")
 
 
-def test_under_a_worker_the_run_goes_on(run_apart: RunPytest, machine: FakeMachine) -> None:
+def test_under_a_worker_the_run_goes_on(run_apart: RunPytest, machine: FakeMachine, pytester: pytest.Pytester) -> None:
     machine.hang = "pull-gfx-G1-G0-64M"
-    result = run_apart(*PULLS, "-n1")
+    result = run_apart(*PULLS, "-n1", "--transfer-journal=journal.jsonl")
     result.assert_outcomes(passed=2, failed=1)
     result.stderr.fnmatch_lines(["Timeout (0:00:01)!"])
     result.stdout.fnmatch_lines(["*worker 'gw0' crashed while running *pull-gfx-G1-G0-64M*"])
+    items = read_journal(pytester.path / "journal.jsonl").items
+    assert [(item["outcome"], item["verdict"]) for item in items] == [
+        ("passed", "NEW"),
+        ("failed", "TIMEOUT"),
+        ("passed", "NEW"),
+    ]
+    assert items[1]["detail"].startswith("the item's deadline passed: worker 'gw0' crashed")
 
 
 @pytest.mark.parametrize("worker", [(), ("-n1",)])

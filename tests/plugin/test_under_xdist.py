@@ -109,7 +109,17 @@ def test_a_crash_costs_one_item(run_apart: RunPytest, machine: FakeMachine, pyte
     result = run_apart(*PULLS, "-n1", "--transfer-journal=journal.jsonl")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*worker 'gw0' crashed while running *pull-gfx-G1-G0-64M*", "verdicts: 2 NEW"])
-    assert len(read_journal(pytester.path / "journal.jsonl").items) == 2
+    died, *_ = [i for i in read_journal(pytester.path / "journal.jsonl").items if i["outcome"] != "passed"]
+    assert died["nodeid"].endswith("[pull-gfx-G1-G0-64M]")
+    assert (died["outcome"], died["verdict"], died["measurement"]) == ("failed", None, None)
+    assert died["detail"].startswith("worker 'gw0' crashed while running ")
+    assert len(read_journal(pytester.path / "journal.jsonl").items) == 3
+
+
+def test_a_crash_of_somebody_elses_test_is_not_in_the_journal(run_apart: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_theirs="import os\ndef test_theirs(): os.abort()")
+    run_apart(*SUITE, "test_theirs.py", "--gpus=0,1", "-k", "theirs", "-n1", "--transfer-journal=journal.jsonl")
+    assert read_journal(pytester.path / "journal.jsonl").items == ()
 
 
 def test_crashes_do_not_use_up_the_workers(
