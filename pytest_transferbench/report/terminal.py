@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_transferbench.report.matrix import matrix_lines
 from pytest_transferbench.report.transport import Record, first_judged, records
 from pytest_transferbench.transfer import format_size, parse_transfer
+
+_SAMPLE_NUMBER = re.compile(r"^sample \d+: ")
+_NUMBER = re.compile(r"(?<!\w)\d+(\.\d+)?")  # not those in names, such as G0
 
 
 def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -51,7 +55,7 @@ class Results:
             for group in _groups(measured):
                 lines += [*_matrix(group), ""]
         if verbosity > 0:
-            lines += [_detail(record) for record in measured] + [""]
+            lines += [*map(_detail, measured), *_clocks(measured), ""]
         lines += [f"not judged: {_detail(record)}" for record in self._all() if not record["judged"]]
         lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
         if measured:
@@ -98,13 +102,12 @@ def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
 def _matrix(group: list[Record]) -> list[str]:
     first = parse_transfer(group[0]["transfer"])
     executor = f"{first.executor.word}{first.subexecutors or ''}"
-    caption = [_same(rotation_text(record) for record in group), _same(blocks_text(record) for record in group)]
-    caption.append(_ratios(group))
-    cells: dict[tuple[str, str], str] = {}
-    for record in group:
-        transfer = parse_transfer(record["transfer"])
-        ends = ("+".join(map(str, transfer.sources)), "+".join(map(str, transfer.destinations)))
-        cells[ends] = f"{float(record.gbps):.1f}" if record.has_bandwidth else record.verdict
+    by_ends = {_ends(record): record for record in group}
+    caption = [_by_row(by_ends, rotation_text), _by_row(by_ends, blocks_text), _ratios(group)]
+    cells = {
+        ends: f"{float(record.gbps):.1f}" if record.has_bandwidth else record.verdict
+        for ends, record in by_ends.items()
+    }
     return [
         f"{first.op} {executor} {format_size(first.nbytes)}, GB/s (steady median; rows SRC, columns DST)",
         "; ".join(text for text in caption if text),
@@ -112,12 +115,26 @@ def _matrix(group: list[Record]) -> list[str]:
     ]
 
 
-def _same(texts: Iterable[str]) -> str:
-    """One text where all agree, else each with its count."""
-    counts = Counter(texts)
-    if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{text} ({count} items)" for text, count in counts.items() if text)
+def _ends(record: Record) -> tuple[str, str]:
+    """The row and the column of a record in its matrix."""
+    transfer = parse_transfer(record["transfer"])
+    return "+".join(map(str, transfer.sources)), "+".join(map(str, transfer.destinations))
+
+
+def _by_row(by_ends: Mapping[tuple[str, str], Record], text_of: Callable[[Record], str]) -> str:
+    """The text of most cells, then every other text with the rows it is about, or the pairs where a row is mixed."""
+    cells_of: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for ends, record in by_ends.items():
+        cells_of[text_of(record)].append(ends)
+    most, *others = sorted(cells_of, key=lambda text: -len(cells_of[text]))
+    said = [most]
+    for text in others:
+        elsewhere = {source for other, cells in cells_of.items() if other != text for source, _ in cells}
+        names = dict.fromkeys(
+            f"{source}-{destination}" if source in elsewhere else source for source, destination in cells_of[text]
+        )
+        said.append(text and f"{' '.join(names)}: {text}")
+    return ", ".join(part for part in said if part)
 
 
 def _ratios(group: list[Record]) -> str:
@@ -136,6 +153,9 @@ def _detail(record: Record) -> str:
         for label, name in (("p10", "p10_gbps"), ("cold", "cold_gbps"), ("warm", "warm_gbps"))
         if math.isfinite(record.figure(name))
     )
+    graph_gbps = record["context"].get("graph_gbps")
+    if graph_gbps is not None:
+        figures += f", graph {graph_gbps:.1f}"
     parts = [f"{record.name}: {record.gbps} ({figures}; warm/cold {record.figure('warm_cold'):.3f})"]
     parts.append(rotation_text(record))
     parts.append(blocks_text(record))
@@ -148,10 +168,15 @@ def _detail(record: Record) -> str:
 def _rejected(found: Iterable[Record]) -> list[str]:
     lines = []
     for record in found:
-        reasons = Counter(reason for arm in record["arms"] for reason in arm["rejected"])
-        if reasons:
-            said = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-            lines.append(f"samples taken again: {record.name}: {sum(reasons.values())}: {said}")
+        # One cause differs from sample to sample in its numbers alone; the first stands for all.
+        causes: dict[str, list[str]] = defaultdict(list)
+        for reason in (reason for arm in record["arms"] for reason in arm["rejected"]):
+            cause = _SAMPLE_NUMBER.sub("", reason)
+            causes[_NUMBER.sub("", cause)].append(cause)
+        if causes:
+            most = sorted(causes.values(), key=len, reverse=True)
+            said = "; ".join(f"{alike[0]} ({len(alike)})" for alike in most[:3])
+            lines.append(f"samples taken again: {record.name}: {sum(map(len, most))}: {said}")
     return lines
 
 
@@ -169,5 +194,25 @@ def _warnings(found: Iterable[Record]) -> list[str]:
 
 def _unproved(found: Iterable[Record]) -> list[str]:
     """A figure without proof looks like any other: whoever reads the screen is told."""
-    unchecked = [record.name for record in found if record.has_bandwidth and not record["validated"]]
-    return [f"data not checked (validate off): {len(unchecked)} items, {unchecked[0]} the first"] if unchecked else []
+    without: dict[str, list[str]] = defaultdict(list)
+    for record in found:
+        if record.has_bandwidth and not record["validated"]:
+            without["data not checked (validate off)"].append(record.name)
+        elif record.has_bandwidth and not record["slice_identity_proved"]:
+            without["not proved which slice was read (data of the test's own)"].append(record.name)
+    return [f"{what}: {len(names)} items, {names[0]} the first" for what, names in without.items()]
+
+
+def _clocks(measured: Iterable[Record]) -> list[str]:
+    """What the clocks are worth, once for each device that launched."""
+    lines: dict[int, str] = {}
+    for context in (record["context"] for record in measured):
+        if context.get("empty_pair_seconds") is None or context["launch_device"] in lines:
+            continue
+        device, apart = context["launch_device"], context["empty_pair_seconds"] * 1e6
+        line = f"clocks: two events with nothing between are {apart:.1f} us apart on G{device}"
+        skew_seconds = context.get("skew_seconds") or 0.0
+        if skew_seconds > 0:
+            line += f"; its dies differ by at most {skew_seconds * 1e6:.1f} us"
+        lines[device] = line
+    return list(lines.values())

@@ -11,6 +11,7 @@ from pytest_transferbench.report.terminal import Results, blocks_text, live_stat
 from tests.judge.measurements import at_gbps, measured
 
 MIB = 2**20
+GRAPH = {"graph_gbps": 296.7}
 
 
 def report(*measurements: Measurement, nodeid: str = "t.py::t", outcome: str = "passed", **more: Any) -> Any:
@@ -85,9 +86,25 @@ def test_the_caption_gives_the_range_where_items_differ() -> None:
     made = results(measured(), measured("(G0->G1->G1 0 64M)", gbps=slower, method={"slices": 8}))
     (caption,) = [line for line in made.lines(0) if "warm/cold" in line]
     assert caption == (
-        "rotation K=4 x 64M (pitch 67108864) = 256M (1 items), rotation K=8 x 64M (pitch 67108864) = 512M (1 items); "
+        "rotation K=4 x 64M (pitch 67108864) = 256M, G0: rotation K=8 x 64M (pitch 67108864) = 512M; "
         "64 blocks x 512 threads; warm/cold 1.008 to 1.130"
     )
+
+
+def test_the_caption_names_the_rows_that_differ_from_most() -> None:
+    off = {"rotate_bytes": 0}
+    rows = [measured(f"(C0->G{i}->G{i} 0 64M)", method=off) for i in range(2)]
+    rows += [measured(f"(G{i}->G{1 - i}->G{1 - i} 0 64M)") for i in range(2)]
+    rows += [measured(f"(G2->G{i}->G{i} 0 64M)") for i in range(2)]
+    (caption,) = [line for line in results(*rows).lines(0) if "warm/cold" in line]
+    assert caption.startswith("rotation K=4 x 64M (pitch 67108864) = 256M, C0: no rotation; 64 blocks")
+
+
+def test_the_caption_names_pairs_where_a_row_is_mixed() -> None:
+    rows = [measured(f"(G0->G{i}->G{i} 0 64M)") for i in (1, 2)]
+    rows.append(measured("(G0->G3->G3 0 64M)", method={"subexecutors": 8}))
+    (caption,) = [line for line in results(*rows).lines(0) if "warm/cold" in line]
+    assert "; 64 blocks x 512 threads, G0-G3: 8 blocks x 512 threads; " in caption
 
 
 def test_what_was_not_judged_is_shown_and_not_counted() -> None:
@@ -103,13 +120,16 @@ def test_verdicts_are_counted_by_the_most_important_one() -> None:
 
 
 def test_warnings_are_said_once_and_rejected_samples_by_item() -> None:
-    arms = (at_gbps("steady", 371.2, rejected=("late", "late", "throttled")),)
+    arms = (
+        at_gbps("cold", 354.0, rejected=("sample 2: 9.5 us late",)),
+        at_gbps("steady", 371.2, rejected=("sample 1: 10 us late", "sample 7: throttled")),
+    )
     made = results(
         measured(warnings=("memory is tight",), arms=arms),
         measured("(G0->G1->G1 0 64M)", warnings=("memory is tight",)),
     )
     assert made.lines(-1)[:2] == [
-        "samples taken again: pull-gfx-G1-G0-64M: 3: late (2); throttled (1)",
+        "samples taken again: pull-gfx-G1-G0-64M: 3: 9.5 us late (2); throttled (1)",
         "warning: memory is tight (pull-gfx-G1-G0-64M and 1 more)",
     ]
 
@@ -123,3 +143,28 @@ def test_figures_without_proof_say_so() -> None:
     line = "data not checked (validate off): 1 items, pull-gfx-G1-G0-64M the first"
     assert line in results(measured(validated=False, checks=()), measured()).lines(0)
     assert not any("not checked" in line for line in results(measured()).lines(1))
+
+
+def test_data_that_cannot_tell_the_slices_apart_says_so() -> None:
+    line = "not proved which slice was read (data of the test's own): 1 items, pull-gfx-G1-G0-64M the first"
+    assert line in results(measured(slice_identity_proved=False), measured()).lines(0)
+    assert line not in results(measured(slice_identity_proved=False, validated=False)).lines(0)
+    assert not any("not proved" in line for line in results(measured()).lines(1))
+
+
+def test_the_details_have_the_figure_of_the_graph() -> None:
+    assert any("warm 357.0, graph 296.7; warm" in line for line in results(measured(context=GRAPH)).lines(1))
+    assert not any("graph" in line for line in results(measured()).lines(1))
+
+
+def test_the_details_say_once_a_device_what_its_clocks_are_worth() -> None:
+    def on(device: int, skew_seconds: float) -> Measurement:
+        facts = {"empty_pair_seconds": 3.14e-6, "skew_seconds": skew_seconds}
+        return measured(context={"launch_device": device, **facts})
+
+    made = results(on(0, 0.0), on(0, 0.0), on(1, 4e-8), measured())
+    assert [line for line in made.lines(1) if line.startswith("clocks")] == [
+        "clocks: two events with nothing between are 3.1 us apart on G0",
+        "clocks: two events with nothing between are 3.1 us apart on G1; its dies differ by at most 0.0 us",
+    ]
+    assert not any(line.startswith("clocks") for line in made.lines(0))
