@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     run = config.stash[_RUN] = Run(config)
     if options.asked(config):
         if run.refusal and options.asked_on_command_line(config):
-            raise pytest.UsageError(f"{' '.join(options.asked_on_command_line(config))}: {run.refusal}")
+            raise pytest.UsageError(run.refusal)
         # A worker's failure is told by its items: all its controller would see of it is a worker that does not start.
         if not run.ready() and not xdist.is_worker(config):
             raise pytest.UsageError(run.error)

@@ -41,11 +41,12 @@ def refusal(config: pytest.Config) -> str | None:
     if workers == 0:
         return None
     if workers > 1:
-        return f"transfer tests cannot share a machine between {workers} workers: use -n1, or no -n"
+        given = f"-n{workers}" if config.option.numprocesses else " ".join(f"--tx={spec}" for spec in config.option.tx)
+        return f"{given}: transfer tests cannot share a machine between {workers} workers: use -n1, or no -n"
     distribution = config.option.dist
     if distribution in _REFUSED_DISTRIBUTIONS:
         return (
-            f"transfer tests cannot run under --dist={distribution}, which repeats a crashing test or never ends: "
+            f"--dist={distribution}: transfer tests cannot run under it, for it repeats a crashing test or never ends: "
             "use --dist=load"
         )
     return None

@@ -49,3 +49,14 @@ def test_a_crashed_worker_says_nothing() -> None:
     hooks.pytest_testnodedown(SimpleNamespace(workeroutput={xdist.INPUT: said}))
     hooks.pytest_testnodedown(SimpleNamespace(workeroutput={}))
     assert (hooks.collected, hooks.error) == (5, said["error"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"numprocesses": 2, "tx": ["popen"] * 2}, "-n2: "),
+        ({"numprocesses": None, "tx": ["2*popen", "ssh=host"]}, "--tx=2*popen --tx=ssh=host: "),
+    ],
+)
+def test_a_refusal_names_what_was_given(options: dict[str, Any], says: str) -> None:
+    assert str(xdist.refusal(config(dist="load", **options))).startswith(says)

@@ -67,7 +67,7 @@ def test_two_workers_are_refused_in_one_line(run_apart: RunPytest) -> None:
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.outlines == []
     assert [line for line in result.errlines if line] == [
-        "ERROR: --gpus: transfer tests cannot share a machine between 2 workers: use -n1, or no -n"
+        "ERROR: -n2: transfer tests cannot share a machine between 2 workers: use -n1, or no -n"
     ]
 
 
@@ -75,7 +75,9 @@ def test_two_workers_are_refused_in_one_line(run_apart: RunPytest) -> None:
 def test_grouping_distributions_are_refused(run_apart: RunPytest, distribution: str) -> None:
     result = run_apart(*PULLS, "-n1", f"--dist={distribution}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --gpus: transfer tests cannot run under --dist={distribution}, *--dist=load"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: --dist={distribution}: transfer tests cannot run under it, *: use --dist=load"]
+    )
 
 
 @pytest.mark.parametrize("distribution", ["load", "worksteal"])
@@ -92,7 +94,7 @@ def test_without_options_only_the_transfer_items_are_refused(
     result = run_apart("-n2")
     result.assert_outcomes(passed=1, errors=2)  # two pairs
     result.stdout.fnmatch_lines(
-        ["ERROR *test_mine* - Failed: transfer tests cannot share a machine between 2 workers*"]
+        ["ERROR *test_mine* - Failed: -n2: transfer tests cannot share a machine between 2 workers*"]
     )
 
 
