@@ -402,6 +402,9 @@ def environment_lines(settings: Settings, environment: Mapping[str, str]) -> lis
 
 # What pytest has to know.
 
+_INI_TYPE: Any = str | int | float if pytest.version_tuple >= (9, 2) else "string"
+"""Numbers may stand in a native TOML table as such where pytest can be told so; lists it takes beside no other type."""
+
 _TAKEN = pytest.StashKey[tuple[str, ...]]()
 
 
@@ -413,7 +416,7 @@ def add_options(parser: pytest.Parser) -> None:
         if row.flag:
             parser.addini(row.ini, f"as {row.option}", type="bool", default=None)
         else:
-            parser.addini(row.ini, f"as {row.option}", type="string", default=None)
+            parser.addini(row.ini, f"as {row.option}", type=_INI_TYPE, default=None)
 
 
 def add_short_forms(parser: pytest.Parser, config: pytest.Config) -> None:
@@ -479,9 +482,9 @@ def _in_ini(config: pytest.Config, row: Option) -> str | None:
         value = config.getini(row.ini)
     except (TypeError, ValueError, pytest.UsageError) as error:
         # pytest names the option for a wrong type, but not for a text that is no truth value.
-        use = ": use true or false" if row.flag else ""
-        line = str(error) if row.ini in str(error) else f"{row.ini} in the ini file: {error}{use}"
-        raise pytest.UsageError(line) from None
+        where = "" if row.ini in str(error) else f"{row.ini} in the ini file: "
+        use = ": use true or false" if row.flag else f"; give it as one text, as after {row.option}="
+        raise pytest.UsageError(f"{where}{error}{use}") from None
     if isinstance(value, bool):
         return "yes" if value else "no"
     return None if value is None else str(value)
@@ -520,6 +523,9 @@ def options_page() -> str:
             "",
             "The nearest source wins: mark, command line, environment, ini file, default. A short form gives way when"
             " another plugin or a conftest has taken it; the header then says so and the long form does the same.",
+            "",
+            'An ini value is a text, lists included: `transfer_sizes = "64K,1M"`. In a native `[tool.pytest]` table a'
+            " number may stand as such from pytest 9.2 on: `transfer_samples = 3`.",
             "",
             *_table(rows),
             "",

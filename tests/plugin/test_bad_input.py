@@ -74,8 +74,11 @@ def test_a_value_in_the_ini_file(run: RunPytest, pytester: pytest.Pytester) -> N
 
 
 def test_a_type_the_ini_file_does_not_take(run: RunPytest, pytester: pytest.Pytester) -> None:
-    pytester.makepyprojecttoml("[tool.pytest]\ntransfer_sizes = 4")
-    assert_refused(run(*SUITE), "*config option 'transfer_sizes' expects a string*")
+    pytester.makepyprojecttoml("[tool.pytest]\ntransfer_sizes = ['64K', '1M']")
+    assert_refused(
+        run(*SUITE),
+        "*config option 'transfer_sizes' expects *; give it as one text, as after --transfer-sizes=",
+    )
 
 
 def test_no_truth_value_in_the_ini_file(run: RunPytest, pytester: pytest.Pytester) -> None:

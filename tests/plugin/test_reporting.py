@@ -39,6 +39,14 @@ def test_the_header_describes_the_machine_and_what_was_asked(run: RunPytest, mon
     assert len([line for line in result.outlines if line.startswith("transferbench: runtime")]) == 1
 
 
+@pytest.mark.skipif(pytest.version_tuple < (9, 2), reason="pytest takes texts alone before 9.2")
+def test_numbers_in_a_native_ini_file_are_as_good_as_texts(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml("[tool.pytest]\ntransfer_samples = 3\ntransfer_gpus = '0,1'\ntransfer_warm_cold = 1.2")
+    result = run(*ONE)
+    result.assert_outcomes(passed=1, deselected=24)
+    result.stdout.fnmatch_lines(["  sizes 64M (from --sizes); rotation auto; 3 samples"])
+
+
 def test_without_options_the_header_comes_once_transfers_are_found(run: RunPytest) -> None:
     result = run(*SUITE, "-k", "pull-gfx-G1-G0")
     result.stdout.fnmatch_lines(
