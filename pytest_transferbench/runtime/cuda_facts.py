@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
+from pytest_transferbench.node import Device, Link, LinkClass, Node
 from pytest_transferbench.runtime import host_facts
 
 FIELD_NVLINK_SPEED_MBPS = 164
@@ -58,12 +58,7 @@ def read_node(cuda: Any, nvml: Any | None) -> Node:
     host_rates = [
         _host_rate(props, pci, nvml, handle) for props, pci, handle in zip(properties, addresses, handles, strict=True)
     ]
-    links: list[Link] = [Link(HOST, HOST, LinkClass.HOST)]
-    for device in devices:
-        rate, source = host_rates[device.index]
-        links.append(_local_link(device))
-        links.append(Link(HOST, device.index, LinkClass.HOST, rate, source))
-        links.append(Link(device.index, HOST, LinkClass.HOST, rate, source))
+    links = host_facts.own_links(devices, host_rates)
     for a in devices:
         for b in devices:
             if a.index != b.index:
@@ -228,13 +223,6 @@ def _host_rate(
     width = ask(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle)
     found = host_facts.pcie_gbps(generation or 0, width or 0) or host_facts.slot_gbps(address)
     return found or (None, "unknown")
-
-
-def _local_link(device: Device) -> Link:
-    if device.memory_gbps is None:
-        return Link(device.index, device.index, LinkClass.LOCAL)
-    source = f"half of {device.memory_gbps:.0f} GB/s of memory, which is read and written"
-    return Link(device.index, device.index, LinkClass.LOCAL, device.memory_gbps / 2, source)
 
 
 def _driver(nvml: Any | None) -> str | None:

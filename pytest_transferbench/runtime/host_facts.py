@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pytest_transferbench.node import HOST, Device, Link, LinkClass
 from pytest_transferbench.transfer import parse_size
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -71,6 +72,24 @@ def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int 
         except (OSError, ValueError):
             continue
     return max(sizes, default=None)
+
+
+def own_links(devices: Sequence[Device], host_rates: Sequence[tuple[float | None, str]]) -> list[Link]:
+    """Return the links that need no second GPU: within the host, within each device, and between the two.
+
+    ``host_rates`` holds each device's rate to the host in GB/s and where it comes from. A copy within a device reads
+    and writes the same memory, so that half its rate is left for each.
+    """
+    links = [Link(HOST, HOST, LinkClass.HOST)]
+    for device, (rate, source) in zip(devices, host_rates, strict=True):
+        if device.memory_gbps is None:
+            links.append(Link(device.index, device.index, LinkClass.LOCAL))
+        else:
+            half = f"half of {device.memory_gbps:.0f} GB/s of memory, which is read and written"
+            links.append(Link(device.index, device.index, LinkClass.LOCAL, device.memory_gbps / 2, half))
+        links.append(Link(HOST, device.index, LinkClass.HOST, rate, source))
+        links.append(Link(device.index, HOST, LinkClass.HOST, rate, source))
+    return links
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

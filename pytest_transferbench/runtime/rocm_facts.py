@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
+from pytest_transferbench.node import Device, Link, LinkClass, Node
 from pytest_transferbench.runtime import host_facts, kfd
 from pytest_transferbench.runtime.architectures import Architecture, architecture
 from pytest_transferbench.runtime.hip_api import LINK_XGMI, HipApi, HipProperties
@@ -43,12 +43,7 @@ def read_node(
         _host_rate(properties[device.index], nodes[device.index], processors, device.pci, real_pci)
         for device in devices
     ]
-    links = [Link(HOST, HOST, LinkClass.HOST)]
-    for device in devices:
-        rate, source = host_rates[device.index]
-        links.append(_local_link(device))
-        links.append(Link(HOST, device.index, LinkClass.HOST, rate, source))
-        links.append(Link(device.index, HOST, LinkClass.HOST, rate, source))
+    links = host_facts.own_links(devices, host_rates)
     for a in devices:
         for b in devices:
             if a.index != b.index:
@@ -232,13 +227,6 @@ def _host_rate(
         return fastest.gbps, f"KFD {fastest.max_bandwidth} MB/s"
     found = host_facts.slot_gbps(address, pci_devices) if pci_devices is not None else None
     return found or (None, "unknown")
-
-
-def _local_link(device: Device) -> Link:
-    if device.memory_gbps is None:
-        return Link(device.index, device.index, LinkClass.LOCAL)
-    source = f"half of {device.memory_gbps:.0f} GB/s of memory, which is read and written"
-    return Link(device.index, device.index, LinkClass.LOCAL, device.memory_gbps / 2, source)
 
 
 def open_amdsmi() -> Any | None:
