@@ -54,8 +54,9 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
     except RuntimeFault as fault:
         run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
     else:
-        reasons = reasons_to_reject(before, bench.telemetry.snapshot(owners))
-        run.faults += [Fault("INVALID", reason) for reason in reasons]
+        after = bench.telemetry.snapshot(owners)
+        run.faults += [Fault("INVALID", reason) for reason in reasons_to_reject(before, after)]
+        run.facts["telemetry"] = {"before": before, "after": after}
     case, transfer = lease.case, lease.case.transfer
     return Measurement(
         key=key,

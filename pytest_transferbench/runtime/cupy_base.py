@@ -201,13 +201,6 @@ class CupyRuntime(ABC):
         except RuntimeError as error:
             raise fault(f"{self.prefix}StreamSynchronize", stream.device, error) from error
 
-    def synchronize_device(self, device: int) -> None:
-        self._use(device)
-        try:
-            self._cuda.deviceSynchronize()
-        except RuntimeError as error:
-            raise fault(f"{self.prefix}DeviceSynchronize", device, error) from error
-
     def compile(
         self, device: int, source: str, kernels: Sequence[str], defines: Mapping[str, str | int]
     ) -> dict[str, Kernel]:

@@ -56,9 +56,6 @@ class HipApi:
     def runtime_version(self) -> int:
         return int(self._ask("hipRuntimeGetVersion"))
 
-    def driver_version(self) -> int:
-        return int(self._ask("hipDriverGetVersion"))
-
     def properties(self, device: int) -> HipProperties:
         """Return the properties of one device, read from the structure both generations have."""
         found = self._properties(device)

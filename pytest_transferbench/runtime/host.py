@@ -182,9 +182,6 @@ class HostRuntime:
     def synchronize(self, stream: Stream) -> None:
         self._refuse("synchronize", stream.device)
 
-    def synchronize_device(self, device: int) -> None:
-        self._refuse("synchronize_device", device)
-
     def compile(
         self, device: int, source: str, kernels: Sequence[str], defines: Mapping[str, str | int]
     ) -> dict[str, Kernel]:

@@ -97,8 +97,6 @@ class Runtime(Protocol):
 
     def synchronize(self, stream: Stream) -> None: ...
 
-    def synchronize_device(self, device: int) -> None: ...
-
     def compile(
         self, device: int, source: str, kernels: Sequence[str], defines: Mapping[str, str | int]
     ) -> dict[str, Kernel]:

@@ -72,6 +72,17 @@ def test_a_stuck_clock_is_invalid_and_both_are_named(
     assert "event clock shows 4470.0 us, kernel clock" in judge(measurement, ceiling=None)[0].detail
 
 
+def test_the_gpus_state_is_kept_and_throttling_is_invalid(
+    bench: Bench, pull: Transfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter([{"0": {"gfx_mhz": 1980, "slowdowns": []}}, {"0": {"gfx_mhz": 345, "slowdowns": ["power brake"]}}])
+    monkeypatch.setattr(bench.telemetry, "snapshot", lambda devices: next(states))
+    measurement = measured(bench, pull, **SMALL)
+    assert measurement.context["telemetry"]["after"]["0"]["gfx_mhz"] == 345
+    assert verdicts(measurement) == ["INVALID"]
+    assert "GPU 0 was throttled: power brake" in measurement.faults[0].detail
+
+
 def nth_call(call: Callable[..., Any], nth: int, other: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``call`` with its ``nth`` use replaced by ``other``."""
     seen = iter(range(10**9))
