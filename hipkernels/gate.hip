@@ -15,6 +15,12 @@ TB_KERNEL(1) tb_gate(const tb_u64* flag, tb_u64 epoch, tb_u64 deadline_ticks, tb
   }
 }
 
+// Does nothing between its stamps: what an event pair sees around it beyond them is the price of a launch.
+TB_KERNEL(1) tb_nothing(tb_u64* stamps) {
+  tb_start(stamps);
+  tb_stop(stamps);
+}
+
 // One block a die: all meet at a counter, then stamp. The spread of the stamps bounds how far the dies' clocks differ.
 TB_KERNEL(1) tb_skew(tb_u64* arrived, tb_u64* stamps, tb_u64 deadline_ticks) {
   atomicAdd(arrived, (tb_u64)1);

@@ -23,6 +23,7 @@ from pytest_transferbench.transfer import (
 
 REAL_SIZES = (4 << 20, 64 << 20, 256 << 20)
 EMULATED_SIZES = (1 << 20, 4 << 20, 16 << 20)
+EMULATED_SAMPLES, EMULATED_WARMUPS = 3, 1
 HOST_SIZES = (1 << 20, 16 << 20, 64 << 20)
 CASE_LIMIT = 5000
 """Above this many cases of one function, one pair for each link class of each device is enough to start with."""
@@ -160,6 +161,17 @@ def default_sizes(node: Node) -> tuple[int, ...]:
     if node.emulated:
         return EMULATED_SIZES
     return REAL_SIZES if node.devices else HOST_SIZES
+
+
+def for_node(settings: Settings, node: Node) -> Settings:
+    """Return ``settings`` with the fewer samples and warm-ups that an emulated node needs, where none were asked for.
+
+    Its virtual clock gives the same figure every time, while its copies are really made, by a CPU.
+    """
+    if not node.emulated:
+        return settings
+    fewer = {"samples": EMULATED_SAMPLES, "warmups": EMULATED_WARMUPS}
+    return dataclasses.replace(settings, **{name: n for name, n in fewer.items() if not settings.given(name)})
 
 
 def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:

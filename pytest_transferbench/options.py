@@ -227,7 +227,7 @@ OPTIONS = (
         _rotate, environment="SRC_ROTATE_BYTES", mark="rotate",
     ),
     Option(
-        "samples", "N", "25", "timed samples of the steady figure; the cold and warm ones have as many, but at most 9",
+        "samples", "N", "25; emulated 3", "timed samples of the steady figure; the cold and warm ones have as many, but at most 9",
         lambda text: _count(text, "samples", 1), environment="NUM_ITERATIONS", mark="samples",
     ),
     Option(
@@ -235,7 +235,7 @@ OPTIONS = (
         lambda text: _count(text, "sub_iterations", 1), environment="NUM_SUBITERATIONS", mark="sub_iterations",
     ),
     Option(
-        "warmups", "N", "3", "least number of untimed copies before a sample", lambda text: _count(text, "warmups", 0),
+        "warmups", "N", "3; emulated 1", "least number of untimed copies before a sample", lambda text: _count(text, "warmups", 0),
         environment="NUM_WARMUPS", mark="warmups",
     ),
     Option(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytest_transferbench.emulator.model import NodeModel
+from pytest_transferbench.emulator.model import LINK_TYPE_PCIE, NodeModel
 
 IO_LINK_PCIE = 2
 IO_LINK_XGMI = 11
@@ -80,8 +80,8 @@ def _write_gpu(model: NodeModel, folder: Path, gpu: int, cpu: int, first_gpu: in
     device = model.device
     domain, bus, slot, function = (int(part, 16) for part in device.pci[gpu].replace(".", ":").split(":"))
     others = [other for other in range(device.count) if other != gpu]
-    by_xgmi = [other for other in others if model.link(gpu, other).link_class == "xgmi"]
-    by_pcie = [other for other in others if other not in by_xgmi]
+    by_pcie = [other for other in others if model.link_type(gpu, other) == LINK_TYPE_PCIE]
+    by_xgmi = [other for other in others if other not in by_pcie]
     properties = {
         "cpu_cores_count": 0,
         "simd_count": device.compute_units * device.simds_per_compute_unit,

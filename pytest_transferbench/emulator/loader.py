@@ -46,6 +46,11 @@ class Activation:
     library: Path
     _native: Any = field(repr=False)
 
+    @property
+    def code_folder(self) -> Path:
+        """Where compiled kernels are kept: with the build, because another one may compile differently."""
+        return self.library.parents[1] / "kernels"
+
     def host_clock(self) -> float:
         """Return seconds of the host's virtual clock. Reading it costs nothing."""
         return float(self._native.transferbench_emulator_host_clock())

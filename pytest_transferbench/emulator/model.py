@@ -58,6 +58,11 @@ class DeviceModel:
     pci: tuple[str, ...]
     numa_nodes: tuple[int, ...]
 
+    def physical_gpu(self, index: int) -> int:
+        """Return the first device on the same physical GPU: partitions share all of their PCI address but its end."""
+        package = self.pci[index].partition(".")[0]
+        return next(other for other, address in enumerate(self.pci) if address.partition(".")[0] == package)
+
 
 @dataclass(frozen=True)
 class LinkModel:
@@ -68,6 +73,18 @@ class LinkModel:
     first_us: float
     raw_gbps: float | None = None
     hops: int = 1
+
+
+@dataclass(frozen=True)
+class GfxModel:
+    """What a shader costs. A rate of None limits nothing, a reach of 0 bytes loses no translation."""
+
+    launch_us: float
+    overlap_us: float
+    cold_remote_read_us: float
+    translation_reach_bytes: int
+    remote_read_gbps_per_compute_unit: float | None
+    remote_write_gbps_per_compute_unit: float | None
 
 
 @dataclass(frozen=True)
@@ -101,8 +118,9 @@ class NodeModel:
     pairs: Mapping[tuple[int, int], str]
     """The link class of ordered GPU pairs that do not have ``default_link``."""
     default_link: str
-    launch_us: float
-    overlap_us: float
+    gfx: GfxModel
+    cache_hit_gbps: float | None
+    """What reads get that hit the cache before a GPU's memory, which all its partitions share; None: not modelled."""
     dma: DmaModel
     cpu: CpuModel
     enqueue_us: float
@@ -127,8 +145,8 @@ class NodeModel:
         return self.links[self.pairs.get((source, destination), self.default_link)]
 
     def link_type(self, source: int, destination: int) -> int:
-        """Return the HSA number of the kind of link between two GPUs."""
-        return LINK_TYPE_XGMI if self.link(source, destination).link_class == "xgmi" else LINK_TYPE_PCIE
+        """Return the HSA number of the kind of link between two ends: only PCIe has a number apart."""
+        return LINK_TYPE_PCIE if self.link(source, destination).link_class in ("host", "pcie") else LINK_TYPE_XGMI
 
     def unique_id(self, index: int) -> int:
         """Return the KFD unique id of one GPU: fixed, and in a range that no vendor hands out."""
@@ -140,7 +158,8 @@ class NodeModel:
 
     def runtime_text(self, *, compiler: str, kernel_cache: Path, include_folder: Path) -> str:
         """Return the model as the lines that the C++ runtime reads: seconds, bytes, bytes a second."""
-        device, dma, cpu = self.device, self.dma, self.cpu
+        device, gfx, dma, cpu = self.device, self.gfx, self.dma, self.cpu
+        cache_bytes = device.last_level_cache_bytes if self.cache_hit_gbps else 0
         lines = [
             f"name {self.name}",
             f"device_name {self.device_name}",
@@ -161,15 +180,23 @@ class NodeModel:
             f"memory {self.reported_memory_bytes}",
             f"pool {RESIDENT_POOL_BYTES}",
             f"l2_cache {device.l2_cache_bytes}",
-            f"launch {self.launch_us / 1e6!r}",
-            f"overlap {self.overlap_us / 1e6!r}",
+            f"launch {gfx.launch_us / 1e6!r}",
+            f"overlap {gfx.overlap_us / 1e6!r}",
+            f"cold_remote_read {gfx.cold_remote_read_us / 1e6!r}",
+            f"translation_reach {gfx.translation_reach_bytes}",
+            f"remote_rates_of_a_unit {(gfx.remote_read_gbps_per_compute_unit or 0) * 1e9!r} "
+            f"{(gfx.remote_write_gbps_per_compute_unit or 0) * 1e9!r}",
+            f"cache {cache_bytes} {(self.cache_hit_gbps or 0) * 1e9!r}",
             f"enqueue {self.enqueue_us / 1e6!r}",
             f"synchronize {self.synchronize_us / 1e6!r}",
             f"dma {dma.issue_us / 1e6!r} {dma.rate_gbps * 1e9!r} {dma.peer_minimum_bytes}",
             f"cpu {cpu.threads} {cpu.local_gbps * 1e9!r} {cpu.to_device_gbps * 1e9!r} {cpu.from_device_gbps * 1e9!r}",
         ]
         for index in range(device.count):
-            lines.append(f"device {device.pci[index]} {self.unique_id(index)} {device.numa_nodes[index]}")
+            lines.append(
+                f"device {device.pci[index]} {self.unique_id(index)} {device.numa_nodes[index]} "
+                f"{device.physical_gpu(index)}"
+            )
         ends = [HOST, *range(device.count)]
         for source in ends:
             for destination in ends:
@@ -259,20 +286,22 @@ class _Table:
             raise ModelError(f"{self._where}: {name} = {value!r} must be {_KIND_WORDS[kind]}")
         return value
 
-    def positive(self, key: str, kind: type = float) -> Any:
+    def positive(self, key: str, kind: type = float, *, optional: bool = False) -> Any:
+        if optional and key not in self._left:
+            return None
         value = self.take(key, kind)
         if value <= 0:
             raise ModelError(f"{self._where}: {self._path}.{key} = {value!r} must be above 0")
         return value
 
-    def time_us(self, key: str) -> float:
-        value: float = self.take(key, float)
+    def time_us(self, key: str, default: float | None = None) -> float:
+        value: float = self.take(key, float, default)
         if value < 0:
             raise ModelError(f"{self._where}: {self._path}.{key} = {value!r} must not be below 0")
         return value
 
-    def size(self, key: str) -> int:
-        value = self.take(key, str)
+    def size(self, key: str, default: str | None = None) -> int:
+        value = self.take(key, str, default)
         match = re.fullmatch(r"(\d+)([KMGT]?)", value)
         if not match:
             raise ModelError(f'{self._where}: {self._path}.{key} = {value!r} must be a size such as "256M"')
@@ -305,8 +334,9 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
     description = top.take("description", str)
     device = _device(top.table("device"), where)
     links = _links(top.table("link"))
-    pairs, default_link = _pairs(top.table("links"), where, device.count, links)
-    gfx, dma, cpu, host = (top.table(key) for key in ("gfx", "dma", "cpu", "host"))
+    pairs, default_link = _pairs(top.table("links"), where, device, links)
+    cache = top.table("cache") if "cache" in top.names() else None
+    dma, cpu, host = (top.table(key) for key in ("dma", "cpu", "host"))
     model = NodeModel(
         name=name,
         description=description,
@@ -314,8 +344,8 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         links=links,
         pairs=pairs,
         default_link=default_link,
-        launch_us=gfx.time_us("launch_us"),
-        overlap_us=gfx.time_us("overlap_us"),
+        gfx=_gfx(top.table("gfx")),
+        cache_hit_gbps=cache.positive("hit_gbps") if cache else None,
         dma=DmaModel(dma.time_us("issue_us"), dma.positive("rate_gbps"), dma.size("peer_minimum")),
         cpu=CpuModel(
             name=cpu.take("name", str),
@@ -327,9 +357,23 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         enqueue_us=host.time_us("enqueue_us"),
         synchronize_us=host.time_us("synchronize_us"),
     )
-    for table in (gfx, dma, cpu, host, top):
-        table.done()
+    for table in (cache, dma, cpu, host, top):
+        if table is not None:
+            table.done()
     return model
+
+
+def _gfx(table: _Table) -> GfxModel:
+    gfx = GfxModel(
+        launch_us=table.time_us("launch_us"),
+        overlap_us=table.time_us("overlap_us"),
+        cold_remote_read_us=table.time_us("cold_remote_read_us", 0.0),
+        translation_reach_bytes=table.size("translation_reach", "0"),
+        remote_read_gbps_per_compute_unit=table.positive("remote_read_gbps_per_compute_unit", optional=True),
+        remote_write_gbps_per_compute_unit=table.positive("remote_write_gbps_per_compute_unit", optional=True),
+    )
+    table.done()
+    return gfx
 
 
 def _device(table: _Table, where: str) -> DeviceModel:
@@ -382,11 +426,17 @@ def _links(table: _Table) -> dict[str, LinkModel]:
 
 
 def _pairs(
-    table: _Table, where: str, count: int, links: Mapping[str, LinkModel]
+    table: _Table, where: str, device: DeviceModel, links: Mapping[str, LinkModel]
 ) -> tuple[dict[tuple[int, int], str], str]:
-    """Read ``[links]``: ``default`` and, for single pairs, ``"0-1" = "pcie"`` (both directions)."""
-    default = table.take("default", str)
-    pairs: dict[tuple[int, int], str] = {}
+    """Read ``[links]``: ``default``, ``same_gpu`` and, for single pairs, ``"0-1" = "pcie"`` (both directions)."""
+    count, default = device.count, table.take("default", str)
+    same_gpu = table.take("same_gpu", str, default)
+    pairs = {
+        (first, second): same_gpu
+        for first in range(count)
+        for second in range(count)
+        if first != second and device.physical_gpu(first) == device.physical_gpu(second)
+    }
     for key in table.names():
         link_class = table.take(key, str)
         match = re.fullmatch(r"(\d+)-(\d+)", key)
@@ -394,7 +444,7 @@ def _pairs(
             raise ModelError(f'{where}: links.{key} must name two GPUs of {count}, such as "0-1"')
         first, second = int(match[1]), int(match[2])
         pairs[first, second] = pairs[second, first] = link_class
-    for link_class in (default, *pairs.values()):
+    for link_class in (default, same_gpu, *pairs.values()):
         if link_class not in links:
             raise ModelError(f"{where}: [links] names {link_class!r}, but the classes are {', '.join(links)}")
     return pairs, default

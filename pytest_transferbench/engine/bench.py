@@ -30,6 +30,7 @@ class ClockFacts:
     """What is known about one device's clocks before anything is timed with them."""
 
     empty_pair_seconds: float
+    launch_seconds: float
     skew_seconds: float
 
 
@@ -70,7 +71,9 @@ class Bench:
         if index not in self._clock_facts:
             context = self.device(index)
             self._clock_facts[index] = ClockFacts(
-                clocks.empty_pair_seconds(context, self.gate), clocks.skew_seconds(context)
+                clocks.empty_pair_seconds(context, self.gate),
+                clocks.launch_seconds(context, self.gate),
+                clocks.skew_seconds(context),
             )
         return self._clock_facts[index]
 

@@ -17,7 +17,7 @@ _KERNELS = {
     "fill": ("tb_fill",),
     "check": ("tb_poison", "tb_check", "tb_expected_sum"),
     "evict": ("tb_evict",),
-    "gate": ("tb_gate", "tb_skew"),
+    "gate": ("tb_gate", "tb_nothing", "tb_skew"),
 }
 
 

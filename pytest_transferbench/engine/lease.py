@@ -16,7 +16,7 @@ from pytest_transferbench.engine.validation import Destination, Prover, Region, 
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime import Allocation, RuntimeFault
 from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, copies_per_sample
-from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
+from pytest_transferbench.transfer.case import MAX_COPIES
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine.bench import Bench
@@ -165,7 +165,7 @@ class Lease:
             virtual_clock=self.bench.runtime.emulated,
         )
         queued = executors.passes_per_launch(self.case.transfer, self.case.sub_iterations)
-        return max(MIN_COPIES, min(copies, MAX_COPIES // queued))
+        return min(copies, MAX_COPIES // queued)
 
     def _take(self, role: str, memory: Memory, nbytes: int) -> Allocation | None:
         if memory.on == "none":

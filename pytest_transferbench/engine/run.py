@@ -108,6 +108,7 @@ class _Run:
         if self.device is not None:
             facts = self.bench.clock_facts(self.device.index)
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
+            self.facts["launch_seconds"] = facts.launch_seconds
             self.facts["skew_seconds"] = facts.skew_seconds
         self._nonce = self.bench.next_nonce()
         reference = 0
@@ -243,7 +244,7 @@ class _Run:
         event = runtime.elapsed_seconds(device.start, device.stop)
         kernel, stale = self._kernel_span(len(iterations))
         clocks = Clocks(event, kernel, host if gated else math.nan)
-        return clocks, stale or clocks.objection()
+        return clocks, stale or clocks.objection(self.facts["launch_seconds"])
 
     def _queue(self, device: DeviceContext, iterations: range, gated: bool) -> None:
         """Queue one sample; behind the gate, where there is one, nothing of it starts yet."""

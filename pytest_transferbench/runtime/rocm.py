@@ -114,4 +114,4 @@ def open_rocm(emulate: str | None) -> RocmRuntime:
     if emulate is None:
         return RocmRuntime(RealHost(), hip_api.load(), cache_folder())
     activation = activate(emulate)
-    return RocmRuntime(EmulatedHost(activation), hip_api.load(), cache_folder(), emulated=True)
+    return RocmRuntime(EmulatedHost(activation), hip_api.load(), activation.code_folder, emulated=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_transferbench import options
-from pytest_transferbench.cases import Plan, Request, build_cases, default_sizes, selected_gpus
+from pytest_transferbench.cases import Plan, Request, build_cases, default_sizes, for_node, selected_gpus
 from pytest_transferbench.isolation import xdist
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import Settings
@@ -111,6 +111,7 @@ class Run:
         if self.settings.runtime in ("rocm", "cuda") and not self.node.devices:
             spelling = self.settings.sources["runtime"]
             raise ValueError(f"{spelling}={self.settings.runtime}: {self.node.why_no_gpu or 'it shows no GPU'}")
+        self.settings = for_node(self.settings, self.node)
         self.gpus = selected_gpus(self.settings, self.node)
         if self.node.emulated and not xdist.is_controller(self._config):
             # Now, before any test module is imported: one that imports CuPy would bind it to a real runtime.

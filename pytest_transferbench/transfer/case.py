@@ -29,13 +29,16 @@ NOMINAL_GBPS: Mapping[str, int] = {
 MIN_COPIES = 4
 MAX_COPIES = 250
 """With the gate, stamps and events a stream then holds at most 256 operations."""
+VIRTUAL_MIN_COPIES, VIRTUAL_MAX_COPIES = 2, 16
+VIRTUAL_SAMPLE_BYTES = 768 << 20
 
 
 def copies_per_sample(nbytes: int, link_class: str, *, virtual_clock: bool = False) -> int:
     """Return how many copies of ``nbytes`` bytes one sample holds: about 1 ms of them, 4 to 250.
 
     A pure function, so that every process measures alike and the count can be part of the digest. A virtual clock
-    has no noise to average, while its copies are really made, by a CPU: there it is always 4. Raises ``ValueError``
+    has no noise to average, while its copies are really made, by a CPU: there a sample holds about 768 MiB, 2 to 16
+    copies, enough for its first copy, which hides nothing behind another, not to weigh much. Raises ``ValueError``
     for a size below 1 and for a link class that :data:`NOMINAL_GBPS` does not know.
     """
     if nbytes < 1:
@@ -43,7 +46,7 @@ def copies_per_sample(nbytes: int, link_class: str, *, virtual_clock: bool = Fal
     if link_class not in NOMINAL_GBPS:
         raise ValueError(f"unknown link class {link_class!r}: use {', '.join(NOMINAL_GBPS)}")
     if virtual_clock:
-        return MIN_COPIES
+        return min(VIRTUAL_MAX_COPIES, max(VIRTUAL_MIN_COPIES, -(-VIRTUAL_SAMPLE_BYTES // nbytes)))
     bytes_per_millisecond = NOMINAL_GBPS[link_class] * 10**6
     return min(MAX_COPIES, max(MIN_COPIES, -(-bytes_per_millisecond // nbytes)))
 

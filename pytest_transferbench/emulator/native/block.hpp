@@ -61,6 +61,8 @@ struct Grid : std::enable_shared_from_this<Grid> {
   unsigned resident = 0;
   GridOutcome outcome;
 
+  uint8_t* marks_of(const Allocation& allocation);
+
   std::unique_ptr<Block> take();  // null when there is none to give now
   bool has_block();               // whether take() would give one
   bool complete() const { return resident == 0 && (next >= blocks || error != hipSuccess); }
@@ -106,8 +108,11 @@ struct AccessRange {
   size_t length;
   uint64_t bytes;
   int owner;
+  uint8_t* marks;  // by line where reads are looked up, else one byte that nobody looks at
+  unsigned shift;  // from an offset to its mark
 };
-constexpr AccessRange nothing_cached{~uintptr_t{0} / 2, 16, 0, HOST};  // no address lies in it
+constexpr unsigned NOT_MARKED = 63;
+constexpr AccessRange nothing_cached{~uintptr_t{0} / 2, 16, 0, HOST, nullptr, NOT_MARKED};  // no address lies in it
 
 enum Direction { READ = 0, WRITE = 1 };
 
@@ -146,7 +151,8 @@ class Worker {
  private:
   void enter(Block& block);
   void end(std::unique_ptr<Block> block);
-  void flush();          // adds what was moved to the totals of the grid
+  // Adds what was moved to the totals of the grid; at the end of a block also that the block has moved it.
+  void flush(unsigned blocks = 0);
   void forget_ranges();  // before another grid, or when allocations may go
   void adopt_shared_memory(Block& block);
   bool is_private(uintptr_t address) const;
@@ -156,6 +162,7 @@ class Worker {
   AccessRange known_[2][KNOWN];
   unsigned known_count_[2] = {0, 0}, known_next_[2] = {0, 0};
   int hot_slot_[2] = {-1, -1};
+  uint8_t not_looked_up_ = 0;
   std::shared_ptr<Grid> ranges_grid_;  // whose permissions `known_` holds
   uint64_t flushed_writes_ = 0, waited_writes_ = 0;
 

@@ -45,16 +45,23 @@ int executing_device(const End& from, const End& to, int stream_device, bool dma
   return to.owner != HOST ? to.owner : stream_device;
 }
 
-OperationEnd copy_end(const OperationStart& start, int device, int from, int to, size_t nbytes, bool dma) {
+// DMA engines read past the caches; a shader of the runtime reads through them, with every compute unit.
+OperationEnd copy_end(const OperationStart& start, int device, int from, int to, const void* source, size_t nbytes,
+                      bool dma) {
   count_copy(device, dma);
   if (dma) {
     count_moved(from, to, nbytes);
     return dma_end(start, from, to, nbytes);
   }
   Traffic traffic;
-  traffic.read[static_cast<size_t>(from + 1)] = nbytes;
-  traffic.written[static_cast<size_t>(to + 1)] = nbytes;
-  count_moved(device, traffic);
+  const auto units = static_cast<unsigned>(model().compute_units);
+  traffic.read[static_cast<size_t>(from + 1)] = {nbytes, units};
+  traffic.written[static_cast<size_t>(to + 1)] = {nbytes, units};
+  const auto allocation = memory().find(source);
+  if (allocation && reads_are_looked_up()) {
+    traffic.footprints.push_back(std::make_unique<Footprint>(*allocation));
+    traffic.footprints.back()->mark(reinterpret_cast<uintptr_t>(source) - allocation->base, nbytes);
+  }
   return shader_end(start, device, traffic);
 }
 
@@ -78,7 +85,7 @@ hipError_t copy(void* destination, const void* source, size_t nbytes, int kind, 
       stream,
       [=](const OperationStart& start) -> OperationEnd {
         std::memmove(destination, source, nbytes);
-        return copy_end(start, device, from.owner, to.owner, nbytes, dma);
+        return copy_end(start, device, from.owner, to.owner, source, nbytes, dma);
       },
       &completion);
   if (error != hipSuccess || !completion) return error;
@@ -107,8 +114,7 @@ hipError_t fill(void* destination, size_t count, hipStream_t handle, bool blocki
           for (size_t at = 0; at < nbytes; at += width) std::memcpy(bytes + at, &value, width);
         }
         Traffic traffic;
-        traffic.written[static_cast<size_t>(to.owner + 1)] = nbytes;
-        count_moved(stream->device, traffic);
+        traffic.written[static_cast<size_t>(to.owner + 1)] = {nbytes, static_cast<unsigned>(model().compute_units)};
         return shader_end(start, stream->device, traffic);
       },
       &completion);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "caches.hpp"
 #include "hip_abi.hpp"
 #include "model.hpp"
 
@@ -33,12 +34,6 @@ struct Module {
   uintptr_t low = 0, high = 0;  // where its code and data lie
   size_t tls_id = 0, tls_size = 0;
   std::vector<void*> adopted;  // its writable data, known to Memory
-};
-
-// Bytes per owner of the memory; index 0 is the host, index d + 1 is device d.
-struct Traffic {
-  std::vector<uint64_t> read, written;
-  Traffic() : read(model().devices + 1), written(model().devices + 1) {}
 };
 
 struct Stamp {

@@ -175,7 +175,9 @@ const std::vector<std::string> code_generation = {
     "-O2", "-w", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions", "-fno-asynchronous-unwind-tables",
     "-fno-semantic-interposition", "-fno-gnu-unique", "-fno-math-errno", "-fcf-protection=none",
     // A copy loop must stay a loop: as a call of memcpy it would pass the hooks by.
-    "-fno-tree-loop-distribute-patterns", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0",
+    "-fno-tree-loop-distribute-patterns",
+    // A vector must stay one access: taken apart into its words it would cost four calls of the hooks.
+    "-fno-tree-sra", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0",
     "--param", "tsan-distinguish-volatile=1", "-fdiagnostics-color=never"};
 
 // -nostdlib keeps the compiler from linking the sanitizer's own library; the hooks come from the runtime.

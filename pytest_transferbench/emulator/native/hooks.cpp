@@ -64,13 +64,16 @@ AccessRange* Worker::locate(Direction direction, uintptr_t address, size_t nbyte
     } else {
       ++known_count_[direction];
     }
-    ranges[slot] = {allocation->base, allocation->size, 0, allocation->owner};
+    const bool marked = direction == READ && reads_are_looked_up();
+    uint8_t* marks = marked ? thread_state.block->grid->marks_of(*allocation) : &not_looked_up_;
+    ranges[slot] = {allocation->base, allocation->size, 0, allocation->owner, marks, marked ? LINE_SHIFT : NOT_MARKED};
   }
   AccessRange& range = ranges[slot];
   if (nbytes > range.length || address - range.base > range.length - nbytes) illegal(direction, address, nbytes);
   if (range.length < widest_access) return &range;
   if (hot_slot_[direction] >= 0) ranges[hot_slot_[direction]].bytes += hot.bytes;
-  hot = {range.base, range.length, 0, range.owner};
+  hot = range;
+  hot.bytes = 0;
   hot_slot_[direction] = static_cast<int>(slot);
   return &hot;
 }
@@ -101,17 +104,26 @@ namespace {
 
 __attribute__((noinline)) void slow_access(Direction direction, const void* pointer, size_t nbytes) {
   if (!thread_state.fibre) return;  // a module's own start-up code
-  AccessRange* range =
-      thread_state.worker->locate(direction, reinterpret_cast<uintptr_t>(pointer), nbytes);
-  if (range) range->bytes += nbytes;
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  AccessRange* range = thread_state.worker->locate(direction, address, nbytes);
+  if (!range || !nbytes) return;
+  range->bytes += nbytes;
+  if (direction == WRITE) return;
+  const uintptr_t first = address - range->base;
+  for (size_t line = first >> range->shift; line <= (first + nbytes - 1) >> range->shift; ++line) range->marks[line] = 1;
 }
 
 // Accesses the compiler knows to be aligned: allocations begin at page boundaries, so one comparison does.
 template <Direction direction, size_t nbytes>
 inline void access(const void* pointer) {
   AccessRange& hot = thread_state.hot[direction];
-  if (__builtin_expect(reinterpret_cast<uintptr_t>(pointer) - hot.base <= hot.length - nbytes, 1)) {
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(pointer) - hot.base;
+  if (__builtin_expect(offset <= hot.length - nbytes, 1)) {
     hot.bytes += nbytes;
+    if (direction == READ) hot.marks[offset >> hot.shift] = 1;
+    // A block's threads run one after another, each through all its rows: the line beside this one is what the
+    // threads after it will need, long before any processor would guess.
+    __builtin_prefetch(static_cast<const char*>(pointer) + 64, direction == WRITE);
   } else {
     slow_access(direction, pointer, nbytes);
   }

@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "caches.hpp"
 #include "runtime.hpp"
 #include "stream.hpp"
 
@@ -88,6 +89,7 @@ hipError_t Memory::release(void* pointer, MemoryKind kind) {
   const Allocation gone = found->second;
   t.allocations.erase(found);
   t.pool_used -= round_up(gone.size, PAGE);
+  forget_reads(gone.base);
   munmap(reinterpret_cast<void*>(gone.mapping), gone.mapping_size);
   return hipSuccess;
 }

@@ -45,13 +45,18 @@ std::string Model::read(const std::string& text) {
     else if (key == "overlap") in >> overlap;
     else if (key == "enqueue") in >> enqueue;
     else if (key == "synchronize") in >> synchronize;
+    else if (key == "cold_remote_read") in >> cold_remote_read;
+    else if (key == "translation_reach") in >> translation_reach;
+    else if (key == "remote_rates_of_a_unit") in >> remote_read_of_a_unit >> remote_write_of_a_unit;
+    else if (key == "cache") in >> cache_capacity >> cache_rate;
     else if (key == "dma") in >> dma.issue >> dma.rate >> dma.peer_minimum;
     else if (key == "cpu") in >> cpu.threads >> cpu.local_rate >> cpu.to_device_rate >> cpu.from_device_rate;
     else if (key == "device") {
       std::string address;
       uint64_t unique_id = 0;
-      int numa_node = 0;
-      in >> address >> unique_id >> numa_node;
+      int numa_node = 0, physical_gpu = 0;
+      in >> address >> unique_id >> numa_node >> physical_gpu;
+      physical_gpus_.push_back(physical_gpu);
       pci.push_back(address);
       unique_ids.push_back(unique_id);
       numa_nodes.push_back(numa_node);

@@ -39,6 +39,11 @@ struct Model {
   size_t pool = 0;         // bytes that all devices and pinned host memory share
   size_t l2_cache = 0;
   double launch = 0, overlap = 0, enqueue = 0, synchronize = 0;
+  double cold_remote_read = 0;  // a remote read after its translation was lost
+  size_t translation_reach = 0;  // bytes elsewhere that push a translation out; 0: they are never lost
+  double remote_read_of_a_unit = 0, remote_write_of_a_unit = 0;  // of one compute unit; 0: no limit
+  size_t cache_capacity = 0;  // of the cache before one physical GPU's memory; 0: not modelled
+  double cache_rate = 0;
   DmaEngine dma;
   Cpu cpu;
   std::vector<std::string> pci;
@@ -48,11 +53,15 @@ struct Model {
   // The way from one end to another; both may be HOST or the same device.
   const Link& link(int from, int to) const { return links_.at({from, to}); }
 
+  // The first device of the physical GPU of which `device` is a partition.
+  int physical_gpu(int device) const { return physical_gpus_[static_cast<size_t>(device)]; }
+
   // Fills the model from "key value..." lines. Returns an empty string, or what is wrong in one line.
   std::string read(const std::string& text);
 
  private:
   std::map<std::pair<int, int>, Link> links_;
+  std::vector<int> physical_gpus_;
 };
 
 // The one model of this process. It has no devices until the loader has opened it.

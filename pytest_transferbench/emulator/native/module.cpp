@@ -160,7 +160,6 @@ OperationEnd execute(const Launch& launch, const OperationStart& start) {
   GridOutcome outcome = run_grid(launch, to_ticks(begins));
   if (outcome.error != hipSuccess) return {start.at, OperationEnd::Data::None, outcome.error};
   OperationEnd end = shader_end(start, launch.device, outcome.traffic);
-  count_moved(launch.device, outcome.traffic);
   if (outcome.clock_reads > 1) {
     const double read = static_cast<double>(outcome.clock_reads) / (model().wall_clock_khz * 1e3);
     end.at = std::max(end.at, begins + read);

@@ -169,6 +169,16 @@ GridOutcome run_grid(const Launch& launch, uint64_t start_ticks) {
   return std::move(grid->outcome);
 }
 
+uint8_t* Grid::marks_of(const Allocation& allocation) {
+  std::lock_guard lock(mutex);
+  auto& footprints = outcome.traffic.footprints;
+  for (const auto& footprint : footprints) {
+    if (footprint->base == allocation.base) return footprint->marks();
+  }
+  footprints.push_back(std::make_unique<Footprint>(allocation));
+  return footprints.back()->marks();
+}
+
 // ---- blocks ----
 
 Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
@@ -378,7 +388,7 @@ void Worker::end(std::unique_ptr<Block> block) {
       idle_.push_back(fibre.get());
     }
   }
-  flush();
+  flush(1);
   std::lock_guard lock(grid.mutex);
   GridOutcome& outcome = grid.outcome;
   outcome.stamps.insert(outcome.stamps.end(), block->stamps.begin(), block->stamps.end());
@@ -430,7 +440,7 @@ uint64_t Worker::progress() const {
   return total;
 }
 
-void Worker::flush() {
+void Worker::flush(unsigned blocks) {
   Grid& grid = *ranges_grid_;
   std::lock_guard lock(grid.mutex);
   for (const Direction direction : {READ, WRITE}) {
@@ -441,7 +451,9 @@ void Worker::flush() {
     for (unsigned i = 0; i < known_count_[direction]; ++i) {
       AccessRange& range = known_[direction][i];
       if (!range.bytes) continue;  // also when the grid is over: every block's end has flushed, and the totals are gone
-      totals[static_cast<size_t>(range.owner + 1)] += range.bytes;
+      Way& way = totals[static_cast<size_t>(range.owner + 1)];
+      way.bytes += range.bytes;
+      way.blocks += blocks;
       if (direction == WRITE) flushed_writes_ += range.bytes;
       range.bytes = 0;
     }

@@ -5,9 +5,10 @@
 
 namespace emulator {
 
-// What a shader that moves these bytes takes. Alone: launch + first[class] + bytes / rate, over the way that takes
-// longest. Right behind another one its set-up hides behind the data still moving: max(F, F - overlap + bytes / rate)
-// with F = launch + first[class].
+// What a shader that moved these bytes takes; counts them, and looks its reads up in the caches. Alone: F + bytes / rate
+// over the way that takes longest, with F = launch + first[class of the way whose data it waits for] + the walk for a
+// lost translation. Right behind another one its set-up hides behind the data still moving: max(F, F - overlap +
+// bytes / rate).
 OperationEnd shader_end(const OperationStart& start, int device, const Traffic& traffic);
 
 // What a DMA engine takes for one copy: issue + bytes / rate, at the slower of engine and link.
@@ -16,7 +17,6 @@ OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbyte
 // Bytes that have moved from one owner to another, all operations together; HOST is allowed.
 uint64_t moved_bytes(int from, int to);
 void count_moved(int from, int to, uint64_t nbytes);
-void count_moved(int device, const Traffic& traffic);
 
 // How many copies ran on each kind of engine.
 struct CopyCounts {
