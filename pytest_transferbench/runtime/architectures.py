@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_transferbench.node import LinkClass
+
 MIB = 1 << 20
 
 
@@ -16,13 +18,15 @@ class Architecture:
 
     ``last_level_cache_bytes`` is the cache behind the L2 that other devices' reads can hit, None where the L2 is the
     last. ``xgmi_gbps`` is one 16-lane link, one direction, raw. ``transfers_per_clock`` turns the memory clock that HIP
-    reports into transfers a second. ``sources`` says where each comes from.
+    reports into transfers a second. ``between_gpus`` is the class of the links that the driver lists as xGMI.
+    ``sources`` says where each comes from.
     """
 
     last_level_cache_bytes: int | None
     xgmi_gbps: float | None
     transfers_per_clock: int | None
     sources: str
+    between_gpus: LinkClass = LinkClass.XGMI
 
 
 ARCHITECTURES = {
@@ -45,7 +49,7 @@ ARCHITECTURES = {
         "AMD Instinct MI355X product page: 256 MB Infinity Cache, Infinity Fabric links of 153.6 GB/s both ways",
     ),
     # Published documents give neither figure per link, and its links are UALoE: the driver's files are the only source.
-    "gfx1250": Architecture(None, None, None, "no published figure"),
+    "gfx1250": Architecture(None, None, None, "no published figure", LinkClass.UALOE),
 }
 
 

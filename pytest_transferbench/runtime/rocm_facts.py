@@ -179,14 +179,15 @@ def _pair_link(
     if a.physical_gpu == b.physical_gpu:
         link_class = LinkClass.ON_DIE
     elif (listed is not None and listed.type == kfd.IOLINK_XGMI) or (answer is not None and answer[0] == LINK_XGMI):
-        link_class = LinkClass.XGMI
+        known = architecture(a.arch)
+        link_class = known.between_gpus if known is not None else LinkClass.XGMI
     else:
         link_class = LinkClass.PCIE
     if listed is not None and listed.gbps is not None and _lists(link_class, listed.type):
         rate: float | None = listed.gbps
         source = f"KFD {listed.max_bandwidth} MB/s"
-    elif link_class is LinkClass.XGMI:
-        rate, source = _xgmi_rate(a, b, smi)
+    elif link_class in (LinkClass.XGMI, LinkClass.UALOE):
+        rate, source = _rate_between_gpus(a, b, smi)
     elif link_class is LinkClass.PCIE:
         slower = min((host_rates[a.index], host_rates[b.index]), key=lambda found: found[0] or 0.0)
         rate, source = slower if slower[0] else (None, "unknown")
@@ -197,10 +198,10 @@ def _pair_link(
 
 def _lists(link_class: LinkClass, iolink_type: int) -> bool:
     """Tell whether a listed rate is that of the class: what HIP calls xGMI may be listed by its way over the host."""
-    return link_class is not LinkClass.XGMI or iolink_type == kfd.IOLINK_XGMI
+    return link_class not in (LinkClass.XGMI, LinkClass.UALOE) or iolink_type == kfd.IOLINK_XGMI
 
 
-def _xgmi_rate(a: Device, b: Device, smi: Any | None) -> tuple[float | None, str]:
+def _rate_between_gpus(a: Device, b: Device, smi: Any | None) -> tuple[float | None, str]:
     rate = _amdsmi_rate(smi, a.pci, b.pci)
     if rate is not None:
         return rate, "amdsmi"
