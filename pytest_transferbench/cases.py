@@ -83,8 +83,9 @@ class _Route:
     executor: Executor
     destination: Memory
 
-    def sized(self, nbytes: int, subexecutors: int) -> Transfer:
-        return Transfer((self.source,), self.executor, (self.destination,), nbytes, subexecutors)
+    def sized(self, sizes: Iterable[int], subexecutors: int) -> Iterator[Transfer]:
+        sources, destinations = (self.source,), (self.destination,)
+        return (Transfer(sources, self.executor, destinations, nbytes, subexecutors) for nbytes in sizes)
 
 
 @dataclass
@@ -149,7 +150,7 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
             f"{len(routes) * len(sizes)} cases; --transfer-all-pairs runs them all"
         )
     transfers = [
-        route.sized(size, _blocks(route.executor, settings.subexecutors)) for route in routes for size in sizes
+        transfer for route in routes for transfer in route.sized(sizes, _blocks(route.executor, settings.subexecutors))
     ]
     items = [*_planned(transfers, request, skips)]
     items += _nothing_to_run(request, node, gpus, {(route.op, route.executor.word) for route in routes})
@@ -170,8 +171,11 @@ def for_node(settings: Settings, node: Node) -> Settings:
     """
     if not node.emulated:
         return settings
-    fewer = {"samples": EMULATED_SAMPLES, "warmups": EMULATED_WARMUPS}
-    return dataclasses.replace(settings, **{name: n for name, n in fewer.items() if not settings.given(name)})
+    return replace(
+        settings,
+        samples=settings.samples if settings.given("samples") else EMULATED_SAMPLES,
+        warmups=settings.warmups if settings.given("warmups") else EMULATED_WARMUPS,
+    )
 
 
 def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:

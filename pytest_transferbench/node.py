@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,10 +104,14 @@ class Node:
 
     def link(self, source: int, destination: int) -> Link:
         """Return the link from ``source`` to ``destination``; raises ``KeyError`` for a pair never probed."""
-        for link in self.links:
-            if (link.source, link.destination) == (source, destination):
-                return link
-        raise KeyError(f"no link from {source} to {destination} on this node")
+        try:
+            return self._links_by_ends[source, destination]
+        except KeyError:
+            raise KeyError(f"no link from {source} to {destination} on this node") from None
+
+    @functools.cached_property
+    def _links_by_ends(self) -> dict[tuple[int, int], Link]:
+        return {(link.source, link.destination): link for link in self.links}
 
     def describe_indices(self) -> str:
         """Say which GPUs there are, for messages: ``GPUs 0-7``, ``GPU 0`` or ``no GPU``."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from pytest_transferbench import cases
 from pytest_transferbench.cases import (
     CASE_LIMIT,
     EMULATED_SIZES,
@@ -21,7 +23,7 @@ from pytest_transferbench.cases import (
 )
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import Settings, resolve
-from pytest_transferbench.transfer import Transfer
+from pytest_transferbench.transfer import Transfer, ends
 from tests.plugin.fake_machine import FakeMachine
 from tests.refusals import refusal
 
@@ -229,6 +231,62 @@ def test_the_engine_is_asked_once_a_route() -> None:
     assert Counter(item.skip for item in got.items) == {None: 4, "not by dma": 4}
     assert len(asked) == 4
     assert {count for _, count in asked} == {3}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often what a case is made of was made or looked up."""
+    counted: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        counts = getattr(owner, name)
+
+        def counting(*args: Any, **keywords: Any) -> Any:
+            counted[name] += 1
+            return counts(*args, **keywords)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    for owner, name in (
+        (Transfer, "__init__"),
+        (Transfer, "case_name"),
+        (cases, "missing"),
+        (ends, "memory_kind"),
+        (ends, "executor_kind"),
+    ):
+        count(owner, name)
+    return counted
+
+
+def test_a_case_more_costs_one_transfer_and_one_name(calls: Counter[str]) -> None:
+    """What depends on the route alone is not found out again for every size."""
+
+    def made_with(sizes: int) -> tuple[Counter[str], int]:
+        calls.clear()
+        got = plan(4, None, mark(pairs="all"), sizes=",".join(str(4 * n) for n in range(1, sizes + 1)))
+        params = [item.as_param() for item in got.items]
+        return calls.copy(), len(params)
+
+    (few, few_cases), (many, many_cases) = made_with(2), made_with(20)
+    assert many_cases == 10 * few_cases
+    assert many - few == {"__init__": many_cases - few_cases, "case_name": many_cases - few_cases}
+
+
+def test_a_case_more_takes_little_memory() -> None:
+    """Bytes that stay for every case beside pytest's own of about 2.5 KiB an item: 10 000 have to fit in 150 MB."""
+
+    def kept_by(sizes: int) -> tuple[int, int]:
+        tracemalloc.start()
+        got = plan(4, None, mark(pairs="all"), sizes=",".join(str(4 * n) for n in range(1, sizes + 1)))
+        params = [item.as_param() for item in got.items]
+        del got
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return kept, len(params)
+
+    kept_by(1)  # what is made once and kept
+    (few, few_cases), (many, many_cases) = kept_by(2), kept_by(22)
+    assert (many - few) / (many_cases - few_cases) < 1500
 
 
 def test_too_many_cases_leave_one_pair_for_each_link_class_of_each_device() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -70,6 +71,20 @@ def test_devices_and_links_are_found_by_index() -> None:
     assert node.device(1).pci == "0000:01:00.0"
     assert node.link(0, 1).gbps == 64.0
     assert node.link(HOST, 0).link_class is LinkClass.HOST
+
+
+def test_the_links_are_walked_once_however_many_are_asked_for() -> None:
+    walks = 0
+
+    class Links(tuple[Link, ...]):
+        def __iter__(self) -> Iterator[Link]:
+            nonlocal walks
+            walks += 1
+            return super().__iter__()
+
+    node = Node("rocm", links=Links(Link(0, end, LinkClass.XGMI) for end in range(8)))
+    assert [node.link(0, end).destination for end in range(8)] == list(range(8))
+    assert walks == 1
 
 
 def test_what_is_not_there_is_named() -> None:

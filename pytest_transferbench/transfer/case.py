@@ -51,7 +51,7 @@ def copies_per_sample(nbytes: int, link_class: str, *, virtual_clock: bool = Fal
     return min(MAX_COPIES, max(MIN_COPIES, -(-bytes_per_millisecond // nbytes)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """One Transfer and how to measure it: what one test item runs.
 
@@ -91,7 +91,8 @@ class Case:
             limit = getattr(self, name)
             if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
                 raise ValueError(f"bad {name} {limit!r}: use a positive number")
-        self.transfer.case_name(self.variant)  # refuses a variant that makes no name
+        if self.variant:
+            self.transfer.case_name(self.variant)  # refuses one that makes no name
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -32,7 +33,7 @@ class Memory:
         if self.on == "none" and self.index:
             raise ValueError(f"null memory has no index: write N, not N{self.index}")
 
-    @property
+    @functools.cached_property
     def on(self) -> Literal["device", "host", "none"]:
         """Where the bytes live."""
         return memory_kind(self.kind).on
@@ -67,12 +68,12 @@ class Executor:
             raise ValueError(f"bad executor letter {self.kind!r}: use one of {' '.join(letters)}")
         _check_index("executor", self.kind, self.index)
 
-    @property
+    @functools.cached_property
     def word(self) -> str:
         """The executor's word, such as ``gfx``."""
         return executor_kind(self.kind).word
 
-    @property
+    @functools.cached_property
     def on(self) -> Literal["device", "host"]:
         """Where it runs."""
         return executor_kind(self.kind).on

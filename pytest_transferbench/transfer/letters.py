@@ -61,20 +61,26 @@ MEMORIES = (
 _Row = TypeVar("_Row", ExecutorKind, MemoryKind)
 
 
+def _by_name(table: tuple[_Row, ...]) -> dict[str, _Row]:
+    return {name: row for row in table for name in (row.letter.casefold(), row.word)}
+
+
+_EXECUTORS_BY_NAME, _MEMORIES_BY_NAME = _by_name(EXECUTORS), _by_name(MEMORIES)
+
+
 def executor_kind(name: str) -> ExecutorKind:
     """Return the executor called ``name``, a letter or a word in either case; raises ``ValueError`` for others."""
-    return _row(EXECUTORS, "executor", name)
+    return _row(_EXECUTORS_BY_NAME, "executor", name)
 
 
 def memory_kind(name: str) -> MemoryKind:
     """Return the memory kind called ``name``, a letter or a word in either case; raises ``ValueError`` for others."""
-    return _row(MEMORIES, "memory kind", name)
+    return _row(_MEMORIES_BY_NAME, "memory kind", name)
 
 
-def _row(table: tuple[_Row, ...], what: str, name: str) -> _Row:
-    asked = name.casefold()
-    for row in table:
-        if asked in (row.letter.casefold(), row.word):
-            return row
-    allowed = ", ".join(f"{row.letter} or {row.word}" for row in table)
-    raise ValueError(f"unknown {what} {name!r}: use {allowed}")
+def _row(rows: dict[str, _Row], what: str, name: str) -> _Row:
+    row = rows.get(name.casefold())
+    if row is None:
+        allowed = ", ".join(f"{row.letter} or {row.word}" for row in dict.fromkeys(rows.values()))
+        raise ValueError(f"unknown {what} {name!r}: use {allowed}")
+    return row

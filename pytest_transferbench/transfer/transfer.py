@@ -16,7 +16,7 @@ End = str | int | Memory
 MAX_SUBEXECUTORS = 999_999
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, slots=True)
 class Transfer:
     """``nbytes`` bytes from ``sources`` through ``executor`` to ``destinations``.
 

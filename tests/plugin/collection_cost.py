@@ -1,0 +1,59 @@
+"""What it costs to collect very many cases, beside as many plain items: ``python -m tests.plugin.collection_cost``.
+
+Prints a table of whole pytest processes: wall clock in seconds, the best of three runs, and the largest resident set in
+MiB. Needs what an emulated node needs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RUNS = 3
+ROUTES = 289
+"""What the suite has on ``mi300x-8``: cases a size."""
+SIZE_COUNTS = (1, 35, 173)
+"""289, 10 115 and 49 997 cases."""
+
+SUITE = "--pyargs pytest_transferbench.suites.test_p2p --transfer-emulate=mi300x-8 --gpus=all --transfer-all-pairs"
+PLAIN = """
+import pytest
+@pytest.mark.parametrize("case", range({items}))
+def test_plain(case): pass
+"""
+
+
+def cost(arguments: list[str]) -> tuple[float, float]:
+    """The seconds and the MiB of a pytest process that collects and runs nothing."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *arguments]
+    seconds, mebibytes = [], []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds.append(time.perf_counter() - start)
+        mebibytes.append(usage.ru_maxrss / 1024)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+    return min(seconds), max(mebibytes)
+
+
+def main() -> None:
+    print("| items | transfer cases | -k pull | plain items |\n|---|---|---|---|")
+    for count in SIZE_COUNTS:
+        sizes = ",".join(str(4096 * (index + 1)) for index in range(count))
+        transfers = [*SUITE.split(), f"--sizes={sizes}"]
+        with tempfile.TemporaryDirectory() as directory:
+            plain = Path(directory, "test_plain.py")
+            plain.write_text(PLAIN.format(items=ROUTES * count))
+            rows = [cost(transfers), cost([*transfers, "-k", "pull"]), cost(["--rootdir", directory, str(plain)])]
+        print(f"| {ROUTES * count} | " + " | ".join(f"{s:.2f} s, {m:.0f} MiB" for s, m in rows) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
