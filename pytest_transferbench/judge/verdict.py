@@ -164,14 +164,16 @@ def _what_is_wrong(check: Check) -> str:
     parts = []
     if check.wrong_words:
         if check.first >= 0:
-            parts.append(f"{check.wrong_words} of {check.words} words wrong")
+            parts.append(f"{check.wrong_words} of {check.words} words wrong ({check.wrong_bytes} bytes)")
             parts.append(f"first {check.first}, last {check.last}, mask 0x{check.xor_mask:08x}")
         else:  # a checksum tells that something is wrong, not where
             parts.append(f"the {check.words} words read are not those of the source")
         if check.found:
             parts.append(f"found: {check.found}")
     if check.guard_words:
-        parts.append(f"{check.guard_words} words of the guard zones overwritten")
+        parts.append(f"{check.guard_words} words of the guard zones overwritten ({check.guard_bytes} bytes)")
+        if check.guard_found:
+            parts.append(check.guard_found)
     parts.append(f"in {check.what}")
     if check.reread_agrees is not None:
         seen = "agrees" if check.reread_agrees else "disagrees: suspect the way of checking"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,7 +61,8 @@ def test_a_stuck_rate_is_invalid(bench: Bench, pull: Transfer, monkeypatch: pyte
     monkeypatch.setattr(bench.runtime, "stamp_hz", lambda device: 0.0)
     measurement = measured(bench, pull, **SMALL)
     assert set(verdicts(measurement)) == {"INVALID"}
-    assert "stamp clock rate is 0 Hz" in judge(measurement, ceiling=None)[0].detail
+    detail = judge(measurement, ceiling=None)[0].detail
+    assert re.search(r"event clock shows \d+\.\d us, kernel clock nothing: its rate is 0 Hz$", detail)
 
 
 def test_a_stuck_clock_is_invalid_and_both_are_named(
@@ -245,9 +247,9 @@ class MovesOnlyTheSampledWords(mutants.Mutant):
             )
             for i in [*self._words, plan.nbytes // 4 - 1]
         ]
-        self._empty = GfxExecutor(
+        self._first = GfxExecutor(
             lease.bench.device(0),
-            Operands(lease.source_region.pointer, lease.destination.data.pointer, 0, self._plan),
+            Operands(lease.source_region.pointer, lease.destination.data.pointer, 4, self._plan),
             lease.geometry,
             self.stamps_at,
         )
@@ -258,7 +260,7 @@ class MovesOnlyTheSampledWords(mutants.Mutant):
         if self._launches <= self.lease.case.warmups:
             self.real.launch(first_slice, passes, slot)
             return
-        self._empty.launch(first_slice, passes, slot)
+        self._first.launch(first_slice, passes, slot)
         for copier in self._copiers:
             copier.launch(first_slice, passes, 0)
 
