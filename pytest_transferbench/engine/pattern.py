@@ -100,7 +100,7 @@ def check(what: str, words: Words, stride: int, key: int, reference: Words | Non
             what,
             index.size,
             wrong_words=where.size,
-            wrong_bytes=np.count_nonzero(differs.view(np.uint8)),
+            wrong_bytes=int(np.count_nonzero(differs.view(np.uint8))),
             first=int(index[where[0]]),
             last=int(index[where[-1]]),
             xor_mask=int(np.bitwise_or.reduce(differs)),

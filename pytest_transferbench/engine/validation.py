@@ -186,7 +186,7 @@ class Prover:
         """Say where the guard zones are broken, in words from the start of the destination."""
         starts = -self._destination.guards[0].words, self._destination.data.words
         places = (
-            f"{zone.what} it: first {zone.first + start}, last {zone.last + start}, mask 0x{zone.xor_mask:08x}"
+            f"{zone.what} the data: first {zone.first + start}, last {zone.last + start}, mask 0x{zone.xor_mask:08x}"
             for zone, start in zip((before, behind), starts, strict=True)
             if not zone.passed
         )

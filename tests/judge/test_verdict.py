@@ -143,13 +143,13 @@ def test_a_wrong_checksum_claims_no_place() -> None:
 
 
 def test_an_overwritten_guard_is_corruption() -> None:
-    where = "behind it: first 16777216, last 16777218, mask 0x000000ff"
+    where = "behind the data: first 16777216, last 16777218, mask 0x000000ff"
     check = dataclasses.replace(GOOD_CHECK, guard_words=3, guard_bytes=5, guard_found=where, reread_agrees=False)
     assert verdicts(measured(checks=(check,))) == [
         (
             "CORRUPT",
             "3 words of the guard zones overwritten (5 bytes), "
-            "behind it: first 16777216, last 16777218, mask 0x000000ff, in destination G0, "
+            "behind the data: first 16777216, last 16777218, mask 0x000000ff, in destination G0, "
             "a DMA read-back disagrees: suspect the way of checking",
         )
     ]
