@@ -35,6 +35,16 @@ def test_a_broken_clock_is_invalid_and_both_are_named(
     proof.assert_invalid_naming_both_clocks(bench, monkeypatch, broken, nbytes)
 
 
+def test_a_source_that_still_holds_the_case_before_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(Transfer.pull("G1", "G0", 64 * 1024), samples=1, rotate_bytes=256 * 1024)
+    with bench.lease(case) as lease:
+        assert bench.measure(lease, key="test/before").wrong_words == 0
+        monkeypatch.setattr(lease, "fill", lambda nonce: None)
+        stale = proof.corrupt_check(bench.measure(lease, key="test/after"))
+    assert (stale.wrong_words, stale.first, stale.last) == (16384, 0, 16383)
+    assert stale.found == "slice 0 of the case before instead of slice 0 in 16384 words"
+
+
 def test_a_lost_copy_of_an_only_slice_is_told_by_its_missing_stamps(bench: Bench) -> None:
     """The copies before it leave the same words."""
     case = Case(Transfer.push("G0", "G1", 64 * 1024), samples=2, rotate_bytes=0)
