@@ -170,8 +170,11 @@ def for_node(settings: Settings, node: Node) -> Settings:
     """
     if not node.emulated:
         return settings
-    fewer = {"samples": EMULATED_SAMPLES, "warmups": EMULATED_WARMUPS}
-    return dataclasses.replace(settings, **{name: n for name, n in fewer.items() if not settings.given(name)})
+    return replace(
+        settings,
+        samples=settings.samples if settings.given("samples") else EMULATED_SAMPLES,
+        warmups=settings.warmups if settings.given("warmups") else EMULATED_WARMUPS,
+    )
 
 
 def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:
