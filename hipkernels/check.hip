@@ -12,18 +12,19 @@ TB_KERNEL(256) tb_poison(tb_u32* words, tb_u64 count, tb_u64 stride, const tb_u3
   if (thread == 0) words[count - 1] = ~tb_expected(count - 1, reference, key);
 }
 
-// found = {wrong words, first wrong index, last wrong index, OR of (found ^ expected)}; the host presets
-// {0, ~0, 0, 0}. Looks at every stride-th word and at the last one; stride 1 looks at all.
+// found = {wrong words, wrong bytes, first wrong index, last wrong index, OR of (found ^ expected)}; the host presets
+// {0, 0, ~0, 0, 0}. Looks at every stride-th word and at the last one; stride 1 looks at all.
 TB_KERNEL(256) tb_check(const tb_u32* words, tb_u64 count, tb_u64 stride, const tb_u32* reference, tb_u32 key,
                         tb_u64* found) {
   const tb_u64 thread = (tb_u64)blockIdx.x * 256 + threadIdx.x, threads = (tb_u64)gridDim.x * 256;
-  tb_u64 wrong = 0, first = ~0ull, last = 0, mask = 0;
+  tb_u64 wrong = 0, bytes = 0, first = ~0ull, last = 0, mask = 0;
   tb_u64 i = thread * stride;
   // The last word falls to thread 0, after its own share, unless the stride already meets it.
   while (i < count) {
     const tb_u32 differs = words[i] ^ tb_expected(i, reference, key);
     if (differs) {
       ++wrong;
+      for (int shift = 0; shift < 32; shift += 8) bytes += (differs >> shift & 255) != 0;
       if (first == ~0ull) first = i;
       last = i;
       mask |= differs;
@@ -34,9 +35,10 @@ TB_KERNEL(256) tb_check(const tb_u32* words, tb_u64 count, tb_u64 stride, const 
   }
   if (wrong) {
     atomicAdd(found, wrong);
-    atomicMin(found + 1, first);
-    atomicMax(found + 2, last);
-    atomicOr(found + 3, mask);
+    atomicAdd(found + 1, bytes);
+    atomicMin(found + 2, first);
+    atomicMax(found + 3, last);
+    atomicOr(found + 4, mask);
   }
 }
 

@@ -55,18 +55,23 @@ class Check:
     """The outcome of comparing one destination with what it must hold, or one read with its checksum.
 
     Indices count 32-bit words from the start of the destination and are -1 where nothing was wrong.
-    ``xor_mask`` is the OR of (found xor expected) over all wrong words. ``found`` says in words what was there
-    instead. ``reread_agrees`` tells whether a second look through a DMA read-back saw the same count.
+    ``wrong_bytes`` of the wrong words' bytes differ. ``xor_mask`` is the OR of (found xor expected) over all wrong
+    words. ``found`` says in words what was there instead. ``guard_words`` and ``guard_bytes`` were overwritten around
+    the destination, and ``guard_found`` says where. ``reread_agrees`` tells whether a second look through a DMA
+    read-back saw the same.
     """
 
     what: str
     words: int
     wrong_words: int = 0
+    wrong_bytes: int = 0
     first: int = -1
     last: int = -1
     xor_mask: int = 0
     found: str = ""
     guard_words: int = 0
+    guard_bytes: int = 0
+    guard_found: str = ""
     reread_agrees: bool | None = None
 
     @property
@@ -171,6 +176,11 @@ class Measurement:
     def wrong_words(self) -> int:
         """Wrong 32-bit words over all checks, guard zones included."""
         return sum(check.wrong_words + check.guard_words for check in self.checks)
+
+    @property
+    def wrong_bytes(self) -> int:
+        """Wrong bytes over all checks, guard zones included."""
+        return sum(check.wrong_bytes + check.guard_bytes for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain types only: what the journal stores and what crosses pytest-xdist."""

@@ -53,9 +53,14 @@ def test_one_sample_is_its_own_p10() -> None:
     assert measurement.p10_gbps == measurement.gbps == pytest.approx(300.0)
 
 
-def test_wrong_words_count_guards_of_all_checks() -> None:
-    checks = (Check("destination G0", 100, 3), Check("destination G0", 100, guard_words=2), Check("checksum", 100))
+def test_wrong_words_and_bytes_count_guards_of_all_checks() -> None:
+    checks = (
+        Check("destination G0", 100, wrong_words=3, wrong_bytes=7),
+        Check("destination G0", 100, guard_words=2, guard_bytes=4),
+        Check("checksum", 100),
+    )
     assert measured(checks=checks).wrong_words == 5
+    assert measured(checks=checks).wrong_bytes == 11
     assert [check.passed for check in checks] == [False, False, True]
 
 

@@ -22,6 +22,7 @@ Index = npt.NDArray[np.int64]
 
 GOLDEN = 0x9E3779B1
 _MASK = 0xFFFFFFFF
+_UNDO_FIRST, _UNDO_SECOND = pow(0x7FEB352D, -1, 2**32), pow(0x846CA68B, -1, 2**32)
 _CHUNK_WORDS = 1 << 18
 """Small enough for a core's cache, with the temporaries of hashing it."""
 _MAX_THREADS = 16
@@ -35,6 +36,15 @@ def hash_word(index: int) -> int:
     x = x * 0x7FEB352D & _MASK
     x ^= x >> 15
     x = x * 0x846CA68B & _MASK
+    return x ^ (x >> 16)
+
+
+def index_of(hashed: int) -> int:
+    """Return the index below 2**32 whose hash is ``hashed``: :func:`hash_word` backwards."""
+    x = hashed ^ (hashed >> 16)
+    x = x * _UNDO_SECOND & _MASK
+    x ^= (x >> 15) ^ (x >> 30)
+    x = x * _UNDO_FIRST & _MASK
     return x ^ (x >> 16)
 
 
@@ -81,18 +91,33 @@ def poison(words: Words, stride: int, key: int, reference: Words | None = None) 
 def check(what: str, words: Words, stride: int, key: int, reference: Words | None = None) -> Check:
     """Compare host memory with the pattern of ``key``, or with ``reference``, as ``tb_check`` does on a device."""
 
-    def compare(index: Index) -> tuple[int, int, int, int]:
+    def compare(index: Index) -> Check:
         differs = words[index] ^ _expected(index, key, reference)
         where = np.flatnonzero(differs)
         if not where.size:
-            return 0, -1, -1, 0
-        return where.size, int(index[where[0]]), int(index[where[-1]]), int(np.bitwise_or.reduce(differs))
+            return Check(what, index.size)
+        return Check(
+            what,
+            index.size,
+            wrong_words=where.size,
+            wrong_bytes=int(np.count_nonzero(differs.view(np.uint8))),
+            first=int(index[where[0]]),
+            last=int(index[where[-1]]),
+            xor_mask=int(np.bitwise_or.reduce(differs)),
+        )
 
-    seen = [part for part in _each(compare, sampled(words.size, stride)) if part[0]]
+    seen = [part for part in _each(compare, sampled(words.size, stride)) if part.wrong_words]
     if not seen:
         return Check(what, words.size)
-    mask = int(np.bitwise_or.reduce([part[3] for part in seen]))
-    return Check(what, words.size, sum(part[0] for part in seen), seen[0][1], seen[-1][2], mask)
+    return Check(
+        what,
+        words.size,
+        wrong_words=sum(part.wrong_words for part in seen),
+        wrong_bytes=sum(part.wrong_bytes for part in seen),
+        first=seen[0].first,
+        last=seen[-1].last,
+        xor_mask=int(np.bitwise_or.reduce([part.xor_mask for part in seen])),
+    )
 
 
 def _each(work: Callable[[Index], _T], chunks: Iterable[Index]) -> list[_T]:

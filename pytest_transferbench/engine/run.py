@@ -242,9 +242,9 @@ class _Run:
         if gated and self.bench.gate.timed_out():
             return Clocks(), "the start gate ran into its deadline before everything was queued"
         event = runtime.elapsed_seconds(device.start, device.stop)
-        kernel, stale = self._kernel_span(len(iterations))
-        clocks = Clocks(event, kernel, host if gated else math.nan)
-        return clocks, stale or clocks.objection(self.facts["launch_seconds"])
+        kernel, flaw = self._kernel_span(len(iterations))
+        clocks = Clocks(event, kernel, host if gated else math.nan, kernel_flaw=flaw)
+        return clocks, clocks.objection(self.facts["launch_seconds"])
 
     def _queue(self, device: DeviceContext, iterations: range, gated: bool) -> None:
         """Queue one sample; behind the gate, where there is one, nothing of it starts yet."""
@@ -264,8 +264,8 @@ class _Run:
             return math.nan, None
         assert self.device is not None
         hz = self.runtime.stamp_hz(self.device.index)
-        span, self._last_stop, stale = span_of_stamps(self.lease.stamps(launches), hz, self._last_stop)
-        return span, stale
+        span, self._last_stop, flaw = span_of_stamps(self.lease.stamps(launches), hz, self._last_stop)
+        return span, flaw
 
     def _prove(self, arm: str, iterations: range) -> None:
         """Look at what the sample left behind; wrong data is examined at once and ends the case."""
@@ -301,7 +301,8 @@ class _Run:
         if found == expected:
             self._keep(Check(arm, words))
         else:
-            self._keep(Check(arm, words, wrong_words=words, found=f"checksum {found:#x} instead of {expected:#x}"))
+            said = f"checksum {found:#x} instead of {expected:#x}"
+            self._keep(Check(arm, words, wrong_words=words, wrong_bytes=4 * words, found=said))
 
     def _sum_of(self, slice_index: int) -> int:
         if self.own_data is not None:

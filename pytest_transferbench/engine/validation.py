@@ -16,7 +16,7 @@ GUARD_BYTES = 4096
 POISON_STRIDE_WORDS = 1024
 """One word in every 4 KiB is poisoned before a sample and looked at after it."""
 _GUARD_NONCE = 0xA5A5
-_NOTHING = (0, 2**64 - 1, 0, 0)
+_NOTHING = (0, 0, 2**64 - 1, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Region:
         args = (*self._sampled(stride, reference, key), np.uint64(found))
         self.agent.prepare("tb_check", args, -(-self.words // stride))
         self.agent.synchronize()
-        wrong, first, last, mask = map(int, self.agent.read_words(found, 4))
-        return Check(what, self.words, wrong, first, last, mask) if wrong else Check(what, self.words)
+        wrong, wrong_bytes, first, last, mask = map(int, self.agent.read_words(found, len(_NOTHING)))
+        return Check(what, self.words, wrong, wrong_bytes, first, last, mask) if wrong else Check(what, self.words)
 
     def poison(self, key: int, stride: int = 1, reference: int = 0) -> None:
         """Queue the complement of what every ``stride``-th word must become."""
@@ -97,14 +97,16 @@ class Destination:
     def prepare_guards(self) -> None:
         """Queue the guard pattern; whatever a copy writes beyond its bytes destroys it."""
         for index, guard in enumerate(self.guards):
-            guard.poison(_guard_key(index) ^ 0xFFFFFFFF)
+            guard.poison(guard_key(index) ^ 0xFFFFFFFF)
 
-    def broken_guard_words(self) -> int:
-        """Return how many guard words are no longer what they were."""
-        return sum(guard.check("guard", _guard_key(i)).wrong_words for i, guard in enumerate(self.guards))
+    def check_guards(self) -> tuple[Check, Check]:
+        """Look at every word of the guard zones: that before the data, then that behind it."""
+        before, behind = self.guards
+        return before.check("before", guard_key(0)), behind.check("behind", guard_key(1))
 
 
-def _guard_key(index: int) -> int:
+def guard_key(index: int) -> int:
+    """Return the key of what the guard zone before the data (0) or behind it (1) holds."""
     return pattern.key_of(index, _GUARD_NONCE)
 
 
@@ -131,11 +133,17 @@ class Prover:
     def check(self, what: str, key: int, slice_index: int, nonce: int) -> Check:
         """Look at every word and both guards. What is wrong is named and looked at again through a DMA read-back."""
         seen = self._destination.data.check(what, key, 1, self._reference)
-        broken = self._destination.broken_guard_words()
-        if seen.passed and not broken:
+        guards = self._destination.check_guards()
+        if seen.passed and all(guard.passed for guard in guards):
             return seen
-        found = "" if seen.passed else self._name(seen, key, slice_index, nonce)
-        return dataclasses.replace(seen, guard_words=broken, found=found, reread_agrees=self._reread(seen, key))
+        return dataclasses.replace(
+            seen,
+            found="" if seen.passed else self._name(seen, key, slice_index, nonce),
+            guard_words=sum(guard.wrong_words for guard in guards),
+            guard_bytes=sum(guard.wrong_bytes for guard in guards),
+            guard_found=self._place_of(*guards),
+            reread_agrees=self._reread(seen, guards, key),
+        )
 
     def _name(self, seen: Check, key: int, slice_index: int, nonce: int) -> str:
         """Say where the first wrong word came from, and how many of the wrong words came from there too."""
@@ -146,6 +154,9 @@ class Prover:
         found = int(np.frombuffer(raw, dtype=np.uint32)[0]) ^ pattern.hash_word(seen.first)
         origin = self._origin(found, key, slice_index, nonce)
         if origin is None:
+            moved = self._moved(seen, key)
+            if moved is not None:
+                return f"words of slice {slice_index} in the wrong place: word {moved} at {seen.first}"
             return f"neither poison nor any slice; the first wrong word is 0x{int.from_bytes(raw, 'little'):08x}"
         same = region.words - region.check("origin", found).wrong_words
         return f"{origin} in {same} words"
@@ -160,12 +171,37 @@ class Prover:
                 return f"slice {int(hits[0])}{whose} instead of slice {slice_index}"
         return None
 
-    def _reread(self, seen: Check, key: int) -> bool:
+    def _moved(self, seen: Check, key: int) -> int | None:
+        """Return where in the slice the first wrong word belongs, ``None`` where it does not come from there.
+
+        One word may look so by chance; that its neighbour comes from the neighbouring place as well is none.
+        """
+        words = self._read(self._destination.data.pointer + 4 * seen.first, min(2, seen.last + 1 - seen.first))
+        places = [pattern.index_of(int(word) ^ key) for word in words]
+        if len(places) < 2 or places[1] != places[0] + 1 or places[1] >= seen.words:
+            return None
+        return places[0]
+
+    def _place_of(self, before: Check, behind: Check) -> str:
+        """Say where the guard zones are broken, in words from the start of the destination."""
+        starts = -self._destination.guards[0].words, self._destination.data.words
+        places = (
+            f"{zone.what} the data: first {zone.first + start}, last {zone.last + start}, mask 0x{zone.xor_mask:08x}"
+            for zone, start in zip((before, behind), starts, strict=True)
+            if not zone.passed
+        )
+        return ", ".join(places)
+
+    def _reread(self, seen: Check, guards: tuple[Check, Check], key: int) -> bool:
+        """Say whether the host sees the same in what the copy engine brings it."""
         region = self._destination.data
-        raw = self._runtime.read(region.pointer, region.nbytes, self._destination.owner)
-        reference = None
-        if self._reference:
-            known = self._runtime.read(self._reference, region.nbytes, self._destination.owner)
-            reference = np.frombuffer(known, dtype=np.uint32)
-        again = pattern.check("reread", np.frombuffer(raw, dtype=np.uint32), 1, key, reference)
-        return (again.wrong_words, again.first, again.xor_mask) == (seen.wrong_words, seen.first, seen.xor_mask)
+        reference = self._read(self._reference, region.words) if self._reference else None
+        looks = [(region, seen, key, reference)]
+        looks += [(self._destination.guards[i], guard, guard_key(i), None) for i, guard in enumerate(guards)]
+        return all(
+            pattern.check(before.what, self._read(zone.pointer, zone.words), 1, expected, known) == before
+            for zone, before, expected, known in looks
+        )
+
+    def _read(self, pointer: int, words: int) -> pattern.Words:
+        return np.frombuffer(self._runtime.read(pointer, 4 * words, self._destination.owner), dtype=np.uint32)

@@ -164,14 +164,17 @@ def _what_is_wrong(check: Check) -> str:
     parts = []
     if check.wrong_words:
         if check.first >= 0:
-            parts.append(f"{check.wrong_words} of {check.words} words wrong")
+            parts.append(f"{check.wrong_words} of {check.words} words wrong ({_count(check.wrong_bytes, 'byte')})")
             parts.append(f"first {check.first}, last {check.last}, mask 0x{check.xor_mask:08x}")
         else:  # a checksum tells that something is wrong, not where
             parts.append(f"the {check.words} words read are not those of the source")
         if check.found:
             parts.append(f"found: {check.found}")
     if check.guard_words:
-        parts.append(f"{check.guard_words} words of the guard zones overwritten")
+        count = f"{_count(check.guard_words, 'word')} of the guard zones overwritten"
+        parts.append(f"{count} ({_count(check.guard_bytes, 'byte')})")
+        if check.guard_found:
+            parts.append(check.guard_found)
     parts.append(f"in {check.what}")
     if check.reread_agrees is not None:
         seen = "agrees" if check.reread_agrees else "disagrees: suspect the way of checking"
@@ -250,6 +253,10 @@ def _slow(measurement: Measurement, floor_gbps: float | None) -> Iterator[Findin
 def _figures(measurement: Measurement) -> str:
     arms = [f"{arm.name} {measurement.arm_gbps(arm.name)}" for arm in measurement.arms]
     return f"measured: {', '.join(arms)}; method {measurement.digest}"
+
+
+def _count(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 def _one_line(text: str) -> str:

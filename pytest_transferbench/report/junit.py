@@ -16,6 +16,7 @@ def properties(record: Record) -> list[tuple[str, object]]:
         ("transfer_verdict", record.verdict),
         ("transfer_bytes", record["nbytes"]),
         ("transfer_wrong_words", sum(check["wrong_words"] + check["guard_words"] for check in record["checks"])),
+        ("transfer_wrong_bytes", sum(check["wrong_bytes"] + check["guard_bytes"] for check in record["checks"])),
     ]
     if record["emulated"]:
         found.append(("transfer_emulated", record["emulated"]))

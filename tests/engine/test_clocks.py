@@ -18,7 +18,7 @@ from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
         (1e-3, 0.98e-3, 1.02e-3),
         (1e-3, math.nan, math.nan),
         (300e-6, 309e-6, 350e-6),
-        (150e-6, 4.47e-3, 4.47e-3),  # below 200 us the clocks are not compared
+        (150e-6, 199e-6, 4.47e-3),  # below 200 us the clocks are not compared
     ],
 )
 def test_clocks_that_agree_are_believed(event: float, kernel: float, host: float) -> None:
@@ -32,6 +32,8 @@ def test_clocks_that_agree_are_believed(event: float, kernel: float, host: float
         (1e-3, 1e-3, 1.5e-3, "event clock shows 1000.0 us, host clock 1500.0 us"),
         (300e-6, 311e-6, 300e-6, "event clock shows 300.0 us, kernel clock 311.0 us"),
         (300e-6, 300e-6, 360e-6, "event clock shows 300.0 us, host clock 360.0 us"),
+        (150e-6, 4.47e-3, 4.47e-3, "event clock shows 150.0 us, kernel clock 4470.0 us"),
+        (150e-6, 0.0, 160e-6, "event clock shows 150.0 us, kernel clock 0.0 us"),
         (0.0, 1e-3, 1e-3, "event clock shows 0.0 s, host clock 1000.0 us"),
         (-1e-6, 1e-3, 1e-3, "event clock shows -1e-06 s, host clock 1000.0 us"),
         (math.inf, 1e-3, 1e-3, "event clock shows inf s, host clock 1000.0 us"),
@@ -72,9 +74,14 @@ def test_a_block_without_a_fresh_stamp_is_noticed() -> None:
     stamps = np.full((2, 3, 2), 5000, dtype=np.uint64)
     for stale in (0, 4000):
         stamps[1, 2, 0] = stale
-        assert span_of_stamps(stamps, 1e8, 4500)[2] == "a block left no stamp: it did not run"
+        assert span_of_stamps(stamps, 1e8, 4500)[2] == "a block left no stamp, it did not run"
 
 
-def test_a_stuck_rate_is_refused_not_replaced() -> None:
+@pytest.mark.parametrize("hz", [0.0, -1.0, math.inf, math.nan])
+def test_a_rate_that_is_none_is_refused_not_replaced(hz: float) -> None:
     stamps = np.full((1, 1, 2), 5000, dtype=np.uint64)
-    assert span_of_stamps(stamps, 0.0, 0)[2] == "stamp clock rate is 0 Hz: the kernel clock cannot be read"
+    span, _, flaw = span_of_stamps(stamps, hz, 0)
+    assert flaw == f"its rate is {hz:g} Hz"
+    assert Clocks(178.3e-6, span, 190e-6, kernel_flaw=flaw).objection() == (
+        f"event clock shows 178.3 us, kernel clock nothing: its rate is {hz:g} Hz"
+    )

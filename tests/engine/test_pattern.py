@@ -24,6 +24,11 @@ def test_known_words() -> None:
     assert {index: pattern.hash_word(index) for index in known} == known
 
 
+@given(index=st.integers(0, 2**32 - 1))
+def test_a_hash_tells_its_index(index: int) -> None:
+    assert pattern.index_of(pattern.hash_word(index)) == index
+
+
 def test_every_bit_depends_on_the_address() -> None:
     words = pattern.words_at(np.arange(1 << 16, dtype=np.int64), 0)
     share_of_ones = [float(np.mean(words >> np.uint32(bit) & np.uint32(1))) for bit in range(32)]
@@ -53,10 +58,11 @@ def test_check_finds_exactly_what_is_wrong(count: int, key: int, data: st.DataOb
     pattern.fill(words, key)
     assert pattern.check("x", words, 1, key).passed
     wrong = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=5)))
-    bit = data.draw(st.integers(0, 31))
-    words[wrong] ^= np.uint32(1 << bit)
+    mask = data.draw(st.integers(1, 2**32 - 1))
+    words[wrong] ^= np.uint32(mask)
     seen = pattern.check("x", words, 1, key)
-    assert (seen.wrong_words, seen.first, seen.last, seen.xor_mask) == (len(wrong), wrong[0], wrong[-1], 1 << bit)
+    assert (seen.wrong_words, seen.first, seen.last, seen.xor_mask) == (len(wrong), wrong[0], wrong[-1], mask)
+    assert seen.wrong_bytes == len(wrong) * sum(byte != 0 for byte in mask.to_bytes(4, "little"))
 
 
 @pytest.mark.parametrize("own", [False, True])

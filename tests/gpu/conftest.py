@@ -1,4 +1,4 @@
-"""The same proofs on real hardware; skipped where there are not two GPUs."""
+"""The same proofs on real hardware: some need one GPU, some a pair, and are skipped where there is none."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from pytest_transferbench.runtime import probe_node
 
 
 @pytest.fixture(scope="session")
-def bench() -> Iterator[Bench]:
+def any_bench() -> Iterator[Bench]:
+    """A node with at least one GPU."""
     node = probe_node("auto")
-    if len(node.devices) < 2:
-        pytest.skip(node.why_no_gpu or f"two GPUs are needed; this node has {node.describe_indices()}")
+    if not node.devices:
+        pytest.skip(node.why_no_gpu or "a GPU is needed; this node has none")
     bench = Bench.open(node)
     yield bench
     bench.close()
+
+
+@pytest.fixture(scope="session")
+def bench(any_bench: Bench) -> Bench:
+    """A node with at least two GPUs."""
+    node = any_bench.node
+    if len(node.devices) < 2:
+        pytest.skip(f"two GPUs are needed; this node has {node.describe_indices()}")
+    return any_bench

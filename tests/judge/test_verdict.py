@@ -34,8 +34,16 @@ from ..refusals import refusal
 from .measurements import GOOD_CHECK, MIB, at_gbps, measured
 
 CEILING = Ceiling(478.1, "NVLink, NVML 18 x 26.562")
-ONE_BIT = Check(
-    "destination G0", 16777216, 2055873, 17, 16777215, 0x10, "poison (nothing was written)", reread_agrees=True
+TWO_BITS = Check(
+    "destination G0",
+    16777216,
+    wrong_words=2055873,
+    wrong_bytes=2055874,
+    first=17,
+    last=16777215,
+    xor_mask=0x110,
+    found="poison (nothing was written)",
+    reread_agrees=True,
 )
 
 
@@ -57,7 +65,7 @@ def test_a_healthy_measurement_is_new() -> None:
 TROUBLE: dict[str, dict[str, Any]] = {
     "DEVICE_ERROR": {"faults": (Fault("DEVICE_ERROR", "hipMemcpyAsync on GPU 0 failed: hipErrorLaunchFailure"),)},
     "TIMEOUT": {"faults": (Fault("TIMEOUT", "gate kernel on GPU 0 passed its deadline of 2 s"),)},
-    "CORRUPT": {"checks": (ONE_BIT,)},
+    "CORRUPT": {"checks": (TWO_BITS,)},
     "INVALID": {"arms": (at_gbps("steady", 371.2), Arm("cold", 1, (math.nan,)))},
     "IMPOSSIBLE": {"arms": (at_gbps("steady", 4763.0),)},
     "CONTAMINATED": {"arms": (at_gbps("steady", 300.0), at_gbps("warm", 400.0), at_gbps("cold", 200.0))},
@@ -98,7 +106,7 @@ def test_bandwidth_verdicts_come_together_in_order() -> None:
 
 @given(st.permutations(["TIMEOUT", "INVALID", "DEVICE_ERROR", "INVALID"]))
 def test_the_order_of_faults_does_not_matter(order: list[str]) -> None:
-    measurement = measured(faults=tuple(Fault(verdict, "x") for verdict in order), checks=(ONE_BIT,))
+    measurement = measured(faults=tuple(Fault(verdict, "x") for verdict in order), checks=(TWO_BITS,))
     assert words(measurement) == ["DEVICE_ERROR", "TIMEOUT", "CORRUPT", "INVALID", "INVALID"]
 
 
@@ -115,10 +123,10 @@ def test_faults_need_no_samples_to_fail() -> None:
 
 
 def test_corruption_is_counted_and_located() -> None:
-    assert verdicts(measured(checks=(GOOD_CHECK, ONE_BIT))) == [
+    assert verdicts(measured(checks=(GOOD_CHECK, TWO_BITS))) == [
         (
             "CORRUPT",
-            "2055873 of 16777216 words wrong, first 17, last 16777215, mask 0x00000010, "
+            "2055873 of 16777216 words wrong (2055874 bytes), first 17, last 16777215, mask 0x00000110, "
             "found: poison (nothing was written), in destination G0, a DMA read-back agrees",
         )
     ]
@@ -135,18 +143,20 @@ def test_a_wrong_checksum_claims_no_place() -> None:
 
 
 def test_an_overwritten_guard_is_corruption() -> None:
-    check = dataclasses.replace(GOOD_CHECK, guard_words=3, reread_agrees=False)
+    where = "behind the data: first 16777216, last 16777218, mask 0x000000ff"
+    check = dataclasses.replace(GOOD_CHECK, guard_words=3, guard_bytes=5, guard_found=where, reread_agrees=False)
     assert verdicts(measured(checks=(check,))) == [
         (
             "CORRUPT",
-            "3 words of the guard zones overwritten, in destination G0, "
+            "3 words of the guard zones overwritten (5 bytes), "
+            "behind the data: first 16777216, last 16777218, mask 0x000000ff, in destination G0, "
             "a DMA read-back disagrees: suspect the way of checking",
         )
     ]
 
 
 def test_a_corrupt_transfer_has_no_bandwidth() -> None:
-    measurement = measured(gbps={"steady": 4763.0}, checks=(ONE_BIT,))
+    measurement = measured(gbps={"steady": 4763.0}, checks=(TWO_BITS,))
     findings = judge(measurement, ceiling=CEILING, floor_gbps=5000.0)
     failure = exception_for(findings[0], dataclasses.replace(measurement, verdicts=findings))
     assert [finding.verdict for finding in findings] == ["CORRUPT"]

@@ -168,6 +168,7 @@ class FakeBench:
                     "the destination",
                     transfer.nbytes // 4,
                     wrong_words=machine.wrong_words,
+                    wrong_bytes=machine.wrong_words,  # one bit of each word
                     first=17 if machine.wrong_words else -1,
                     last=99 if machine.wrong_words else -1,
                     xor_mask=0x10 if machine.wrong_words else 0,

@@ -118,7 +118,7 @@ def test_corrupt_data_has_no_bandwidth_anywhere(
     result.stdout.no_fnmatch_line("*371.2*")
     found = junit_properties(pytester.path / "out.xml")
     assert found["transfer_verdict"] == "CORRUPT"
-    assert found["transfer_wrong_words"] == "5"
+    assert found["transfer_wrong_words"] == found["transfer_wrong_bytes"] == "5"
     assert "transfer_gbps" not in found
 
 
@@ -147,6 +147,7 @@ def test_junit_carries_the_figures(run: RunPytest, pytester: pytest.Pytester) ->
         {
             "transfer_bytes": 64 << 20,
             "transfer_wrong_words": 0,
+            "transfer_wrong_bytes": 0,
             "transfer_gbps": 371.2,
             "transfer_p10_gbps": 371.2,
             "transfer_cold_gbps": 371.2,

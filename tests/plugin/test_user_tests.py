@@ -91,7 +91,7 @@ def test_a_failing_verdict_is_an_assertion_of_the_item_itself(
         from pytest_transferbench import Corrupt
         @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
         def test_caught(transfer, transferbench):
-            with pytest.raises(Corrupt, match="2055873 of 16777216 words wrong, first 17") as caught:
+            with pytest.raises(Corrupt, match="2055873 of 16777216 words wrong .2055873 bytes., first 17") as caught:
                 transferbench(transfer)
             assert isinstance(caught.value, AssertionError)
             assert caught.value.measurement.verdicts[0] == caught.value.finding
