@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size
-from pytest_transferbench.transfer.transfer import Transfer
+from pytest_transferbench.transfer.test import TransferOrTest
 
 ALIGNMENT_BYTES = 256
 """The pitch is a multiple of this: wider than any cache line, vector load or tensor-move granule in use."""
@@ -86,7 +86,7 @@ class RotationPlan:
     @classmethod
     def for_transfer(
         cls,
-        transfer: Transfer,
+        transfer: TransferOrTest,
         budget: int | None,
         *,
         memory_bytes: int,
