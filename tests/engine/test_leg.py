@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_transferbench.emulator import activate
-from pytest_transferbench.engine import Bench, Lease, pattern
-from pytest_transferbench.engine.executors import GfxExecutor, GfxManyExecutor
+from pytest_transferbench.engine import Bench, pattern
 from pytest_transferbench.judge import ceiling_for, judge
-from pytest_transferbench.measurement import Check, Measurement
-from pytest_transferbench.transfer import Case, Memory, RotationPlan, Test, parse_transfers, together
+from pytest_transferbench.transfer import Case, Test, parse_transfers, together
 from tests.engine import mutants
 from tests.engine.conftest import MODEL
+from tests.engine.leg_mutants import LeavesALastWord, LeavesOneLegOut, SwapsTwoDestinations, wrong_checks
 from tests.engine.proof import measured
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -27,10 +26,6 @@ def peers(request: pytest.FixtureRequest) -> Test:
     """GPU 0 with three others, two blocks a Transfer."""
     make = Test.pull_from_peers if request.param == "pull" else Test.push_to_peers
     return make(0, range(4), MIB, 2)
-
-
-def wrong_checks(measurement: Measurement) -> list[Check]:
-    return [check for check in measurement.checks if not check.passed]
 
 
 def test_a_test_is_measured_in_its_steady_arm_alone(bench: Bench, peers: Test) -> None:
@@ -128,17 +123,6 @@ def test_sources_on_one_gpu_share_its_memory(bench: Bench) -> None:
     bench.arena.clear()
 
 
-class SwapsTwoDestinations(mutants.Mutant):
-    """Hands the first two Transfers each other's destination."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(lease)
-        assert isinstance(self.real, GfxManyExecutor)
-        rows = lease.bench.device(0).read_words(self.real.table_at, 2 * len(lease.legs)).copy()
-        rows[[1, 3]] = rows[[3, 1]]
-        lease.bench.device(0).write_words(self.real.table_at, [int(word) for word in rows])
-
-
 def test_two_swapped_destinations_are_caught_and_both_named(bench: Bench, peers: Test) -> None:
     first, second, _ = (transfer.notation() for transfer in peers.transfers)
     measurement = measured(bench, peers, SwapsTwoDestinations, **SMALL)
@@ -156,38 +140,11 @@ def test_two_swapped_destinations_are_caught_and_both_named(bench: Bench, peers:
     assert f"in steady of {first}" in said[0]
 
 
-class LeavesOneLegOut(mutants.Mutant):
-    """Sends the second Transfer's bytes where nobody looks."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(lease)
-        assert isinstance(self.real, GfxManyExecutor)
-        stray = lease.bench.arena.take("stray", Memory("G", 0), lease.plan.nbytes)
-        lease.bench.device(0).write_words(self.real.table_at + GfxManyExecutor.ROW_BYTES + 8, [stray.pointer])
-
-
 def test_a_leg_that_is_not_copied_is_named(bench: Bench, peers: Test) -> None:
     (nothing,) = wrong_checks(measured(bench, peers, LeavesOneLegOut, **SMALL))
     assert nothing.what == f"steady of {peers.transfers[1].notation()}"
     assert (nothing.wrong_words, nothing.xor_mask) == (WORDS, 0xFFFFFFFF)
     assert nothing.found == f"poison (nothing was written) in {WORDS} words"
-
-
-class LeavesALastWord(LeavesOneLegOut):
-    """Copies all but the last word of the second Transfer."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(lease)
-        plan, operands = lease.plan, lease.legs[1].operands()
-        shorter = RotationPlan(plan.nbytes - 4, 0, plan.pitch, plan.slices, plan.budget)
-        stamps = lease.bench.arena.take("stray stamps", Memory("G", 0), 4096)
-        assert operands.source is not None
-        short = type(operands)(operands.source, operands.destination, plan.nbytes - 4, shorter)
-        self._short = GfxExecutor(lease.bench.device(0), short, lease.geometry, stamps.pointer)
-
-    def launch(self, first_slice: int, passes: int, slot: int) -> None:
-        super().launch(first_slice, passes, slot)
-        self._short.launch(first_slice, passes, 0)
 
 
 def test_a_leg_one_word_short_is_named_with_its_place(bench: Bench, peers: Test) -> None:
