@@ -68,8 +68,8 @@ TB_KERNEL(TB_BLOCK) tb_copy(const char* __restrict__ source, char* __restrict__ 
 }
 
 struct tb_leg {
-  const char* source;
-  char* destination;
+  TB_GLOBAL const char* source;
+  TB_GLOBAL char* destination;
 };
 
 // Several copies of equal size at the same time, `team` blocks each. They walk through their slices alike.
@@ -77,7 +77,8 @@ TB_KERNEL(TB_BLOCK) tb_copy_many(const tb_leg* legs, tb_u32 team, tb_u64 nbytes,
                                  tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
   tb_start(stamps);
   const tb_leg leg = legs[blockIdx.x / team];
-  tb_copy_share(leg.source, leg.destination, nbytes, pitch, slices, first_slice, passes, blockIdx.x % team, team);
+  tb_copy_share((const char*)leg.source, (char*)leg.destination, nbytes, pitch, slices, first_slice, passes,
+                blockIdx.x % team, team);
   tb_stop(stamps);
 }
 

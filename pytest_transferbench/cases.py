@@ -145,10 +145,10 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
     sizes = tuple(sorted(settings.sizes or default_sizes(node), reverse=True))
     skips = _Skips(node, gpus, settings.sub_iterations, unsupported)
     if request.transfers:
-        transfers: list[TransferOrTest] = [
+        given_transfers = [
             t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)
         ]
-        return Plan(tuple(_planned(transfers, request, skips)))
+        return Plan(tuple(_planned(given_transfers, request, skips)))
     routes = list(_routes(request, gpus))
     note = None
     if len(routes) * len(sizes) > CASE_LIMIT and not settings.all_pairs:
@@ -161,9 +161,10 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
     transfers = [
         route.sized(size, _blocks(route.executor, settings.subexecutors)) for route in routes for size in sizes
     ]
-    transfers += _tests_with_peers(request, gpus, sizes)
-    items = [*_planned(transfers, request, skips)]
-    items += _nothing_to_run(request, node, gpus, {(each.op, each.executor.word) for each in transfers})
+    tests = _tests_with_peers(request, gpus, sizes)
+    items = [*_planned([*transfers, *tests], request, skips)]
+    made = {(route.op, route.executor.word) for route in routes} | {(test.op, test.executor.word) for test in tests}
+    items += _nothing_to_run(request, node, gpus, made)
     return Plan(tuple(items), note)
 
 
