@@ -267,8 +267,8 @@ OPTIONS = (
 
 MARK_ONLY = {
     "pairs": "which ends: gpu (GPU pairs and GPUs with themselves, the default), host, all, or a list such as "
-    "G0-G1,C0-G0 (source-destination); peers, or peers-G0 and G0-peers in a list: one GPU with all the others at the same "
-    "time",
+    "G0-G1,C0-G0 (source-destination); peers, or peers-G0 and G0-peers in a list: one GPU with all the others at the "
+    "same time",
     "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",
 }
 """Keywords of ``@pytest.mark.transferbench`` that no option has, and what they mean."""
@@ -530,8 +530,8 @@ def options_page() -> str:
             "",
             *_table(rows),
             "",
-            "Keywords of `@pytest.mark.transferbench(...)` that are not options; Transfers, Tests or their notation, such as"
-            ' `"G1->G0->G0"`, are given before them:',
+            "Keywords of `@pytest.mark.transferbench(...)` that are not options; Transfers, Tests or their notation, "
+            'such as `"G1->G0->G0"`, are given before them:',
             "",
             *_table(marks),
             "",
