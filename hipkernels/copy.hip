@@ -1,7 +1,7 @@
-// The timed kernels of the G executor: copy, read-only and write-only.
+// The timed kernels of the G executor: one copy, several at the same time, read-only and write-only.
 //
 // nbytes is a multiple of 4. Source and destination have the same residue modulo 16, so one head of 0-3 words aligns
-// both. A block takes every gridDim.x-th row of TB_BLOCK vectors and keeps TB_UNROLL loads in flight per thread:
+// both. A block takes every team-th row of TB_BLOCK vectors and keeps TB_UNROLL loads in flight per thread:
 // a pull must cover the link's round trip with loads. `passes` repeats the copy inside the launch, each pass from the
 // next slice: repeating one slice would let a cache answer instead of the link.
 //
@@ -23,12 +23,13 @@ __device__ inline tb_span tb_split(const void* pointer, tb_u64 nbytes) {
   return span;
 }
 
-TB_KERNEL(TB_BLOCK) tb_copy(const char* __restrict__ source, char* __restrict__ destination, tb_u64 nbytes,
-                            tb_u64 pitch, tb_u64 slices, tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
-  tb_start(stamps);
+// What block `member` of the `team` that shares a copy does of it.
+__device__ __forceinline__ void tb_copy_share(const char* __restrict__ source, char* __restrict__ destination,
+                                              tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
+                                              tb_u32 passes, tb_u32 member, tb_u32 team) {
   const tb_span span = tb_split(destination, nbytes);
-  const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
-  const tb_u64 thread = (tb_u64)blockIdx.x * TB_BLOCK + threadIdx.x;
+  const tb_u64 stride = (tb_u64)team * TB_BLOCK;
+  const tb_u64 thread = (tb_u64)member * TB_BLOCK + threadIdx.x;
   tb_u32* const to = (tb_u32*)destination;
   tb_v4* __restrict__ const to_vectors = (tb_v4*)(to + span.head);
   tb_u64 slice = first_slice;
@@ -57,6 +58,27 @@ TB_KERNEL(TB_BLOCK) tb_copy(const char* __restrict__ source, char* __restrict__ 
     if (thread < span.words - span.tail_at) to[span.tail_at + thread] = from[span.tail_at + thread];
     if (++slice == slices) slice = 0;
   }
+}
+
+TB_KERNEL(TB_BLOCK) tb_copy(const char* __restrict__ source, char* __restrict__ destination, tb_u64 nbytes,
+                            tb_u64 pitch, tb_u64 slices, tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+  tb_start(stamps);
+  tb_copy_share(source, destination, nbytes, pitch, slices, first_slice, passes, blockIdx.x, gridDim.x);
+  tb_stop(stamps);
+}
+
+struct tb_leg {
+  TB_GLOBAL const char* source;
+  TB_GLOBAL char* destination;
+};
+
+// Several copies of equal size at the same time, `team` blocks each. They walk through their slices alike.
+TB_KERNEL(TB_BLOCK) tb_copy_many(const tb_leg* legs, tb_u32 team, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices,
+                                 tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+  tb_start(stamps);
+  const tb_leg leg = legs[blockIdx.x / team];
+  tb_copy_share((const char*)leg.source, (char*)leg.destination, nbytes, pitch, slices, first_slice, passes,
+                blockIdx.x % team, team);
   tb_stop(stamps);
 }
 

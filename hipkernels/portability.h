@@ -12,6 +12,14 @@ struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 #define TB_UNROLLED _Pragma("unroll")
 #endif
 
+// Says of an address that is kept in memory that it leads to global memory; of a kernel's arguments every compiler
+// knows. Without it AMD's uses flat accesses, which first find out where they go and wait for each other.
+#if !defined(TRANSFERBENCH_EMULATOR) && (defined(__HIP__) || defined(__HIPCC__))
+#define TB_GLOBAL __attribute__((address_space(1)))
+#else
+#define TB_GLOBAL
+#endif
+
 #if defined(TRANSFERBENCH_EMULATOR)
 // On the emulated node stamps are written by the runtime when the grid has ended, on its virtual clock.
 extern "C" void transferbench_emulator_stamp(tb_u64* where, int stop);

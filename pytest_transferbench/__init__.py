@@ -18,10 +18,19 @@ if TYPE_CHECKING:
     )
     from pytest_transferbench.measurement import Finding, GBps, Measurement
     from pytest_transferbench.node import Node
-    from pytest_transferbench.transfer import Case, Executor, Memory, Method, RotationPlan, Transfer, parse_transfer
+    from pytest_transferbench.transfer import (
+        Case,
+        Executor,
+        Memory,
+        Method,
+        RotationPlan,
+        Test,
+        Transfer,
+        parse_transfer,
+    )
 
 _HOMES = {
-    "transfer": ("Case", "Executor", "Memory", "Method", "RotationPlan", "Transfer", "parse_transfer"),
+    "transfer": ("Case", "Executor", "Memory", "Method", "RotationPlan", "Test", "Transfer", "parse_transfer"),
     "measurement": ("Finding", "GBps", "Measurement"),
     "node": ("Node",),
     "judge.verdict": (
@@ -52,6 +61,7 @@ __all__ = [
     "Node",
     "RotationPlan",
     "Slow",
+    "Test",
     "TimedOut",
     "Transfer",
     "TransferFailure",

@@ -14,11 +14,14 @@ from pytest_transferbench.transfer import (
     Case,
     Executor,
     Memory,
+    Test,
     Transfer,
+    TransferOrTest,
     executor_kind,
     format_size,
     parse_memory,
-    parse_transfer,
+    parse_transfers,
+    together,
 )
 
 REAL_SIZES = (4 << 20, 64 << 20, 256 << 20)
@@ -31,21 +34,25 @@ CASE_LIMIT = 5000
 _GPUS_FOR_GPU_PAIRS = {"push": 2, "pull": 2, "local": 1, "relay": 3}
 _GPUS_FOR_HOST_PAIRS = {"push": 1, "pull": 1, "local": 0, "relay": 0}
 
-Unsupported = Callable[[Transfer, Node, int], str | None]
+PEERS = "peers"
+"""Stands for all the other selected GPUs at the far end of a pair."""
+
+Unsupported = Callable[[TransferOrTest, Node, int], str | None]
 
 
 @dataclass(frozen=True)
 class Request:
     """What one test function asks for: settings with its marks applied, and what only a mark can say.
 
-    ``pairs`` is ``gpu``, ``host``, ``all`` or a comma-separated list such as ``G0-G1,C0-G0``. With ``transfers``
-    given, those alone are run, and pairs, ops and executors do not matter.
+    ``pairs`` is ``gpu``, ``host``, ``all`` or a comma-separated list such as ``G0-G1,C0-G0``; ``peers``, or a list such
+    as ``peers-G0,G0-peers``, asks for Tests of one GPU with all the others. With ``transfers`` given, those alone are
+    run, and pairs, ops and executors do not matter.
     """
 
     settings: Settings
     pairs: str = "gpu"
     floor_gbps: float | None = None
-    transfers: tuple[Transfer | str, ...] = ()
+    transfers: tuple[TransferOrTest | str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Planned:
     skip: str | None = None
 
     def as_param(self) -> Any:
-        """Return what ``parametrize`` takes: the Transfer, with its id and marks."""
+        """Return what ``parametrize`` takes: the Transfer or Test, with its id and marks."""
         marks: list[Any] = []
         if self.case is not None:
             marks.append(transfer_mark(self.case))
@@ -98,7 +105,7 @@ class _Skips:
     unsupported: Unsupported
     known: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
 
-    def reason(self, transfer: Transfer) -> str | None:
+    def reason(self, transfer: TransferOrTest) -> str | None:
         route = (transfer.sources, transfer.executor, transfer.destinations, transfer.subexecutors)
         if route not in self.known:
             reason = missing(transfer, self.node, self.gpus)
@@ -113,14 +120,15 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
     a Transfer that is none.
     """
     keywords: dict[str, object] = {}
-    transfers: tuple[Transfer | str, ...] = ()
+    transfers: tuple[TransferOrTest | str, ...] = ()
     for mark in marks:
         keywords = {**mark.kwargs, **keywords}
         transfers = transfers or mark.args
     for transfer in transfers:
-        if not isinstance(transfer, Transfer | str):
+        if not isinstance(transfer, Transfer | Test | str):
             raise ValueError(
-                f"@pytest.mark.transferbench({transfer!r}): give Transfers or their notation, such as 'G1->G0->G0'"
+                f"@pytest.mark.transferbench({transfer!r}): give Transfers, Tests or their notation, such as "
+                "'G1->G0->G0'"
             )
     settings = with_mark(settings, keywords)
     return Request(settings, mark_text(keywords.get("pairs", "gpu")), _floor(keywords.get("floor_gbps")), transfers)
@@ -138,8 +146,10 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
     sizes = tuple(sorted(settings.sizes or default_sizes(node), reverse=True))
     skips = _Skips(node, gpus, settings.sub_iterations, unsupported)
     if request.transfers:
-        transfers = [t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)]
-        return Plan(tuple(_planned(transfers, request, skips)))
+        given_transfers = [
+            t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)
+        ]
+        return Plan(tuple(_planned(given_transfers, request, skips)))
     routes = list(_routes(request, gpus))
     note = None
     if len(routes) * len(sizes) > CASE_LIMIT and not settings.all_pairs:
@@ -152,8 +162,10 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
     transfers = [
         transfer for route in routes for transfer in route.sized(sizes, _blocks(route.executor, settings.subexecutors))
     ]
-    items = [*_planned(transfers, request, skips)]
-    items += _nothing_to_run(request, node, gpus, {(route.op, route.executor.word) for route in routes})
+    tests = _tests_with_peers(request, gpus, sizes)
+    items = [*_planned([*transfers, *tests], request, skips)]
+    made = {(route.op, route.executor.word) for route in routes} | {(test.op, test.executor.word) for test in tests}
+    items += _nothing_to_run(request, node, gpus, made)
     return Plan(tuple(items), note)
 
 
@@ -193,7 +205,7 @@ def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:
     return tuple(sorted(asked))
 
 
-def missing(transfer: Transfer, node: Node, gpus: tuple[int, ...]) -> str | None:
+def missing(transfer: TransferOrTest, node: Node, gpus: tuple[int, ...]) -> str | None:
     """Return why ``transfer`` names a GPU that is not there or not selected, or None."""
     owners = [transfer.owner_of(memory) for memory in (*transfer.sources, *transfer.destinations)]
     there = {device.index for device in node.devices}
@@ -208,17 +220,18 @@ def missing(transfer: Transfer, node: Node, gpus: tuple[int, ...]) -> str | None
 def transfer_mark(case: Case) -> pytest.MarkDecorator:
     """Return the mark an item carries for ``-m "transfer(op='pull', size='64M')"``; its argument is the case."""
     transfer = case.transfer
+    source, destination = transfer.end_names
     return pytest.mark.transfer.with_args(
         case,
         op=transfer.op,
         exe=transfer.executor.word,
-        src="+".join(map(str, transfer.sources)),
-        dst="+".join(map(str, transfer.destinations)),
+        src=source,
+        dst=destination,
         size=format_size(transfer.nbytes),
     )
 
 
-def case_of(transfer: Transfer, settings: Settings, floor_gbps: float | None = None) -> Case:
+def case_of(transfer: TransferOrTest, settings: Settings, floor_gbps: float | None = None) -> Case:
     """Return ``transfer`` as a case measured with ``settings``."""
     return Case(
         transfer,
@@ -233,21 +246,29 @@ def case_of(transfer: Transfer, settings: Settings, floor_gbps: float | None = N
     )
 
 
-def read_transfer(text: str, nbytes: int | None, subexecutors: int) -> Transfer:
-    """Return the Transfer that ``text`` names; bytes, and a kernel's blocks, are those given where it names none.
+def read_transfer(text: str, nbytes: int | None, subexecutors: int) -> TransferOrTest:
+    """Return the Transfer, or the Test, that ``text`` names.
 
-    Raises ``ValueError`` in one line.
+    Bytes, and a kernel's blocks, are those given where it names none. Raises ``ValueError`` in one line.
     """
-    transfer = parse_transfer(text, nbytes)
-    return (
-        transfer if transfer.subexecutors else replace(transfer, subexecutors=_blocks(transfer.executor, subexecutors))
+    return together(
+        tuple(
+            each if each.subexecutors else replace(each, subexecutors=_blocks(each.executor, subexecutors))
+            for each in parse_transfers(text, nbytes)
+        )
     )
 
 
-def link_class_of(transfer: Transfer, node: Node) -> str:
-    """Return the class of the link between the ends of ``transfer``, ``local`` or ``host`` where there is none."""
-    source, destination = transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
-    return _link_class(node, source, destination)
+def link_class_of(transfer: TransferOrTest, node: Node) -> str:
+    """Return the class of the link between the ends of ``transfer``, ``local`` or ``host`` where there is none.
+
+    Where the Transfers of a Test differ, classes are joined by ``+``.
+    """
+    ends = zip(transfer.sources, transfer.destinations, strict=True)
+    classes = [
+        _link_class(node, transfer.owner_of(source), transfer.owner_of(destination)) for source, destination in ends
+    ]
+    return "+".join(dict.fromkeys(classes))
 
 
 def _blocks(executor: Executor, subexecutors: int) -> int:
@@ -255,7 +276,7 @@ def _blocks(executor: Executor, subexecutors: int) -> int:
     return subexecutors if executor.word == "gfx" else 0
 
 
-def _planned(transfers: Iterable[Transfer], request: Request, skips: _Skips) -> Iterator[Planned]:
+def _planned(transfers: Iterable[TransferOrTest], request: Request, skips: _Skips) -> Iterator[Planned]:
     for transfer in dict.fromkeys(transfers):
         case = case_of(transfer, request.settings, request.floor_gbps)
         yield Planned(case.name, case, skips.reason(transfer))
@@ -275,16 +296,52 @@ def _pairs(text: str, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
     host, devices = Memory("C", 0), [Memory("G", index) for index in gpus]
     gpu_pairs = [(source, destination) for source in devices for destination in devices]
     host_pairs = [(host, host), *((host, d) for d in devices), *((d, host) for d in devices)]
-    named = {"gpu": gpu_pairs, "host": host_pairs, "all": gpu_pairs + host_pairs}
+    named = {"gpu": gpu_pairs, "host": host_pairs, "all": gpu_pairs + host_pairs, PEERS: []}
     if text in named:
         return named[text]
-    pairs = []
+    tokens = _pair_tokens(text)
+    return [(parse_memory(source), parse_memory(target)) for source, target in tokens if PEERS not in (source, target)]
+
+
+def _pair_tokens(text: str) -> list[tuple[str, str]]:
+    """The ends of every pair in a list of them, as written."""
+    tokens = []
     for token in (part.strip() for part in text.split(",")):
         source, dash, destination = token.partition("-")
         if not dash:
-            raise ValueError(f"bad pair {token!r}: use gpu, host, all, or SOURCE-DESTINATION such as G0-G1,C0-G0")
-        pairs.append((parse_memory(source), parse_memory(destination)))
-    return pairs
+            raise ValueError(
+                f"bad pair {token!r}: use gpu, host, all, peers, or SOURCE-DESTINATION such as G0-G1,C0-G0,peers-G0"
+            )
+        tokens.append((source, destination))
+    return tokens
+
+
+def _tests_with_peers(request: Request, gpus: tuple[int, ...], sizes: Sequence[int]) -> list[Test]:
+    """The Tests of one GPU with all the other selected ones; none where there is no other."""
+    settings, make = request.settings, {"push": Test.push_to_peers, "pull": Test.pull_from_peers}
+    homes = [
+        (op, home)
+        for op, home in _homes_of_peers(request.pairs, gpus)
+        if op in (settings.ops or DEFAULT_OPS) and {*gpus} - {home}
+    ]
+    if "gfx" not in (settings.executors or DEFAULT_EXECUTORS):
+        return []
+    return [make[op](home, gpus, size, settings.subexecutors) for op, home in homes for size in sizes]
+
+
+def _homes_of_peers(text: str, gpus: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+    """The GPUs that ``pairs`` wants to push to, or pull from, all the others."""
+    if text == PEERS:
+        yield from ((op, gpu) for op in ("push", "pull") for gpu in gpus)
+    elif PEERS in text:
+        for source, destination in _pair_tokens(text):
+            if PEERS not in (source, destination):
+                continue
+            op, name = ("pull", destination) if source == PEERS else ("push", source)
+            home = None if name == PEERS else parse_memory(name)
+            if home is None or home.kind != "G":
+                raise ValueError(f"bad pair {source}-{destination}: peers are a GPU's, as in peers-G0 or G0-peers")
+            yield op, home.index
 
 
 def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tuple[int, ...]) -> Iterator[Executor]:
@@ -302,12 +359,12 @@ def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tu
             yield Executor(kind.letter, home.index)
 
 
-def _given_transfers(given: Transfer | str, sizes: Sequence[int], subexecutors: int) -> Iterator[Transfer]:
-    """A Transfer as it is; a notation for each size, which gives equal Transfers where it names its own."""
-    if isinstance(given, Transfer):
-        yield given
-    else:
+def _given_transfers(given: TransferOrTest | str, sizes: Sequence[int], subexecutors: int) -> Iterator[TransferOrTest]:
+    """A Transfer or Test as it is; a notation for each size, which gives equal Transfers where it names its own."""
+    if isinstance(given, str):
         yield from (read_transfer(given, size, subexecutors) for size in sizes)
+    else:
+        yield given
 
 
 def _one_pair_per_link_class(routes: Sequence[_Route], node: Node) -> list[_Route]:
@@ -334,13 +391,15 @@ def _nothing_to_run(
 ) -> Iterator[Planned]:
     """One skipped item for every op and GPU executor that lacks the GPUs for a case, so that ``-k pull`` says why."""
     ops, words = request.settings.ops or DEFAULT_OPS, request.settings.executors or DEFAULT_EXECUTORS
-    lacking = False
+    lacking, with_peers = False, PEERS in request.pairs
     for op in ops:
         needs = _GPUS_FOR_HOST_PAIRS[op] if request.pairs == "host" else _GPUS_FOR_GPU_PAIRS[op]
-        if len(gpus) >= needs or request.pairs not in ("gpu", "host", "all"):
+        if len(gpus) >= needs or not (with_peers or request.pairs in ("gpu", "host", "all")):
             continue
         for kind in map(executor_kind, words):
             if (op, kind.word) in made or kind.on == "host" or (op == "relay" and not kind.relays):
+                continue
+            if with_peers and (kind.word != "gfx" or op not in ("pull", "push")):
                 continue
             lacking = True
             if node.devices:

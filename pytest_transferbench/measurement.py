@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_transferbench.transfer import Transfer
+from pytest_transferbench.transfer import TransferOrTest
 
 
 class GBps(float):
@@ -107,11 +107,12 @@ class Measurement:
 
     ``method`` is :meth:`Method.to_json <pytest_transferbench.transfer.Method.to_json>` and ``digest`` its digest.
     ``context`` holds plain facts worth keeping beside the figures: launch device, memory owners, blocks, clock
-    states, cross-checks that were made or could not be made. ``nbytes`` is counted once, as TransferBench does.
+    states, cross-checks that were made or could not be made. ``nbytes`` is that of one Transfer, counted once, as
+    TransferBench does; bandwidth is that of all Transfers that ran at the same time.
     """
 
     key: str
-    transfer: Transfer
+    transfer: TransferOrTest
     op: str
     link_class: str
     nbytes: int
@@ -143,7 +144,7 @@ class Measurement:
         """Return the median bandwidth of an arm; ``nan`` when it has no samples."""
         arm = self.arm(name)
         seconds = arm.median_seconds if arm else math.nan
-        return GBps(self.nbytes / seconds / 1e9 if seconds else math.nan)
+        return GBps(self.transfer.total_bytes / seconds / 1e9 if seconds else math.nan)
 
     @property
     def gbps(self) -> GBps:
@@ -157,7 +158,7 @@ class Measurement:
         if arm is None or len(arm.seconds) < 2:
             return self.gbps
         ninetieth = statistics.quantiles(arm.seconds, n=10, method="inclusive")[-1]
-        return GBps(self.nbytes / ninetieth / 1e9)
+        return GBps(self.transfer.total_bytes / ninetieth / 1e9)
 
     @property
     def cold_gbps(self) -> GBps:
@@ -186,6 +187,8 @@ class Measurement:
         """Return plain types only: what the journal stores and what crosses pytest-xdist."""
         data = dataclasses.asdict(self)
         data["transfer"] = self.transfer.notation()
+        data["ends"] = list(self.transfer.end_names)
+        data["total_bytes"] = self.transfer.total_bytes
         data["link_class"] = str(self.link_class)  # xdist carries exact types alone, no StrEnum
         data["figures"] = {
             "gbps": float(self.gbps),

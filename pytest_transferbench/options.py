@@ -227,7 +227,8 @@ OPTIONS = (
         _rotate, environment="SRC_ROTATE_BYTES", mark="rotate",
     ),
     Option(
-        "samples", "N", "25; emulated 3", "timed samples of the steady figure; the cold and warm ones have as many, but at most 9",
+        "samples", "N", "25; emulated 3",
+        "timed samples of the steady figure; the cold and warm ones have as many, but at most 9",
         lambda text: _count(text, "samples", 1), environment="NUM_ITERATIONS", mark="samples",
     ),
     Option(
@@ -235,8 +236,8 @@ OPTIONS = (
         lambda text: _count(text, "sub_iterations", 1), environment="NUM_SUBITERATIONS", mark="sub_iterations",
     ),
     Option(
-        "warmups", "N", "3; emulated 1", "least number of untimed copies before a sample", lambda text: _count(text, "warmups", 0),
-        environment="NUM_WARMUPS", mark="warmups",
+        "warmups", "N", "3; emulated 1", "least number of untimed copies before a sample",
+        lambda text: _count(text, "warmups", 0), environment="NUM_WARMUPS", mark="warmups",
     ),
     Option(
         "subexecutors", "N", "0: chosen for the architecture", "blocks of a gfx kernel",
@@ -267,7 +268,8 @@ OPTIONS = (
 
 MARK_ONLY = {
     "pairs": "which ends: gpu (GPU pairs and GPUs with themselves, the default), host, all, or a list such as "
-    "G0-G1,C0-G0 (source-destination)",
+    "G0-G1,C0-G0 (source-destination); peers, or peers-G0 and G0-peers in a list: one GPU with all the others at the "
+    "same time",
     "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",
 }
 """Keywords of ``@pytest.mark.transferbench`` that no option has, and what they mean."""
@@ -529,8 +531,8 @@ def options_page() -> str:
             "",
             *_table(rows),
             "",
-            "Keywords of `@pytest.mark.transferbench(...)` that are not options; Transfers or their notation, such as"
-            ' `"G1->G0->G0"`, are given before them:',
+            "Keywords of `@pytest.mark.transferbench(...)` that are not options; Transfers, Tests or their notation, "
+            'such as `"G1->G0->G0"`, are given before them:',
             "",
             *_table(marks),
             "",

@@ -15,6 +15,7 @@ from pytest_transferbench.cases import (
     HOST_SIZES,
     REAL_SIZES,
     Plan,
+    Planned,
     Request,
     build_cases,
     default_sizes,
@@ -23,14 +24,14 @@ from pytest_transferbench.cases import (
 )
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import Settings, resolve
-from pytest_transferbench.transfer import Transfer, ends
+from pytest_transferbench.transfer import Test, Transfer, TransferOrTest, ends
 from tests.plugin.fake_machine import FakeMachine
 from tests.refusals import refusal
 
 MIB = 2**20
 
 
-def supported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+def supported(transfer: TransferOrTest, node: Node, sub_iterations: int) -> str | None:
     return None
 
 
@@ -116,8 +117,76 @@ def test_transfers_and_notations_are_run_as_given() -> None:
     ]
 
 
+def test_a_notation_of_several_is_a_test_at_every_size() -> None:
+    given = ["(G1->G0->G0) (C0->G0->G0)", Test.push_to_peers(1, (0, 1), 4096, 4)]
+    got = plan(2, None, mark(*given, subexecutors=8), sizes="1M,4M")
+    assert names(got) == ["pull-gfx8-G1+C0-G0-4M", "pull-gfx8-G1+C0-G0-1M", "push-gfx4-G1-peers-4K"]
+    assert [item.skip for item in got.items] == [None] * 3
+    assert [keywords(item) for item in got.items[1:]] == [
+        {"op": "pull", "exe": "gfx", "src": "G1+C0", "dst": "G0", "size": "1M"},
+        {"op": "push", "exe": "gfx", "src": "G1", "dst": "peers", "size": "4K"},
+    ]
+    (missing,) = plan(2, None, mark("(G1->G0->G0) (G7->G0->G0)")).items
+    assert missing.skip == "no GPU 7: this node has GPUs 0-1"
+
+
+def keywords(item: Planned) -> dict[str, Any]:
+    return next(mark.kwargs for mark in item.as_param().marks if mark.name == "transfer")
+
+
+def test_peers_are_all_the_other_selected_gpus() -> None:
+    got = plan(4, (0, 2, 3), mark(pairs="peers", subexecutors=8), sizes="1M,4M", ops="pull,push")
+    assert names(got) == [
+        f"{op}-gfx8-{source}-{destination}-{size}"
+        for op in ("push", "pull")
+        for gpu in ("G0", "G2", "G3")
+        for source, destination in [(gpu, "peers") if op == "push" else ("peers", gpu)]
+        for size in ("4M", "1M")
+    ]
+    cases = [item.case for item in got.items]
+    assert cases[-1] is not None
+    assert cases[-1].transfer == Test.pull_from_peers(3, (0, 2, 3), MIB, 8)
+    assert all(item.skip is None for item in got.items)
+
+
+def test_peers_of_one_gpu_beside_pairs_by_name() -> None:
+    assert names(plan(3, None, mark(pairs="G1-G0,peers-G0,G2-peers", executors="gfx"))) == [
+        "push-gfx-G1-G0-1M",
+        "pull-gfx-G1-G0-1M",
+        "pull-gfx-peers-G0-1M",
+        "push-gfx-G2-peers-1M",
+    ]
+    assert names(plan(3, None, mark(pairs="peers-G0,G2-peers", ops="push"))) == ["push-gfx-G2-peers-1M"]
+
+
+@pytest.mark.parametrize("pairs", ["peers", "peers-G0,G0-peers"])
+def test_a_gpu_without_peers_says_so(pairs: str) -> None:
+    got = plan(1, None, mark(pairs=pairs))
+    assert [(item.name, item.skip) for item in got.items] == [
+        ("push-gfx-too-few-gpus", "push needs 2 GPUs; selected: 0"),
+        ("pull-gfx-too-few-gpus", "pull needs 2 GPUs; selected: 0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        ("peers-C0", "bad pair peers-C0: peers are a GPU's, as in peers-G0 or G0-peers"),
+        ("peers-peers", "bad pair peers-peers: peers are a GPU's"),
+        ("G0-peers,G1", "bad pair 'G1': use gpu, host, all, peers, or SOURCE-DESTINATION"),
+    ],
+)
+def test_peers_of_what_is_no_gpu(pairs: str, says: str) -> None:
+    assert says in refusal(plan, 2, None, mark(pairs=pairs))
+
+
+def test_peers_of_a_missing_gpu_are_skipped_with_the_reason() -> None:
+    (item,) = plan(2, None, mark(pairs="peers-G7")).items
+    assert (item.name, item.skip) == ("pull-gfx-peers-G7-1M", "no GPU 7: this node has GPUs 0-1")
+
+
 def test_what_is_neither_transfer_nor_notation_is_refused() -> None:
-    assert "give Transfers or their notation" in refusal(plan, 2, None, mark(7))
+    assert "give Transfers, Tests or their notation" in refusal(plan, 2, None, mark(7))
     assert "bad Transfer" in refusal(plan, 2, None, mark("G0"))
 
 

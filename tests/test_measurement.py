@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_transferbench.journal import to_plain
 from pytest_transferbench.measurement import Arm, Check, GBps, Measurement
 from pytest_transferbench.node import LinkClass
-from pytest_transferbench.transfer import parse_transfer
+from pytest_transferbench.transfer import Test, parse_transfer, parse_transfers, together
 
 from .judge.measurements import MIB, at_gbps, measured
 
@@ -62,6 +64,18 @@ def test_wrong_words_and_bytes_count_guards_of_all_checks() -> None:
     assert measured(checks=checks).wrong_words == 5
     assert measured(checks=checks).wrong_bytes == 11
     assert [check.passed for check in checks] == [False, False, True]
+
+
+def test_the_bandwidth_of_a_test_is_that_of_all_its_transfers() -> None:
+    test = Test.pull_from_peers(0, range(4), 64 * MIB, 8)
+    arm = Arm("steady", 4, (1e-3, 1e-3))
+    measurement = dataclasses.replace(measured(arms=(arm,)), transfer=test)
+    assert measurement.nbytes == 64 * MIB
+    assert [measurement.gbps, measurement.p10_gbps] == pytest.approx([3 * 64 * MIB / 1e-3 / 1e9] * 2)
+    data = json.loads(json.dumps(to_plain(measurement.to_json())))
+    assert together(parse_transfers(data["transfer"])) == test
+    assert (data["ends"], data["nbytes"], data["total_bytes"]) == (["peers", "G0"], 64 * MIB, 3 * 64 * MIB)
+    assert data["figures"]["warm_cold"] is None
 
 
 def test_a_measurement_crosses_to_another_process_as_plain_data() -> None:

@@ -13,13 +13,14 @@ from pytest_transferbench.engine.arena import Arena
 from pytest_transferbench.engine.device import DeviceContext
 from pytest_transferbench.engine.executors import Executor, Operands
 from pytest_transferbench.engine.gate import Gate
-from pytest_transferbench.engine.lease import SCRATCH_BYTES, Lease
+from pytest_transferbench.engine.lease import Lease
+from pytest_transferbench.engine.leg import SCRATCH_BYTES
 from pytest_transferbench.engine.pattern import key_of
 from pytest_transferbench.engine.validation import Region, fill_slices
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime import Runtime, RuntimeFault, Telemetry, open_runtime
-from pytest_transferbench.transfer import NOMINAL_GBPS, Case, Memory, RotationPlan, Transfer, copies_per_sample
+from pytest_transferbench.transfer import NOMINAL_GBPS, Case, Memory, RotationPlan, TransferOrTest, copies_per_sample
 
 _CANARY_SECONDS = 10.0
 _FIRST_NONCE = 1
@@ -77,10 +78,10 @@ class Bench:
             )
         return self._clock_facts[index]
 
-    def next_nonce(self) -> int:
-        """Return a nonce no earlier case has used."""
-        self._nonce += 1
-        return self._nonce
+    def next_nonce(self, count: int = 1) -> int:
+        """Return the first of ``count`` nonces that no earlier case has used."""
+        self._nonce += count
+        return self._nonce - count + 1
 
     def connect(self, one: int, other: int) -> None:
         """Enable peer access both ways, once, and see a few bytes arrive; raises RuntimeFault when they do not."""
@@ -108,7 +109,7 @@ class Bench:
         __tracebackhide__ = True
         return run.measure(self, lease, key, data)
 
-    def gates(self, transfer: Transfer, executor: Executor) -> bool:
+    def gates(self, transfer: TransferOrTest, executor: Executor) -> bool:
         """Say whether the executor's calls return behind a closed gate for these memories; probed once."""
         kinds = (executor.letter, transfer.sources[0].kind, transfer.destinations[0].kind)
         if kinds not in self._gated:
@@ -166,10 +167,12 @@ def _dead_peer(puller: int, owner: int, what: str) -> RuntimeFault:
 
 def estimate_seconds(case: Case, node: Node) -> float:
     """Return about how long ``case`` takes on ``node``, for the header; nothing is opened to tell."""
-    link = node.link(*executors.link_of(case.transfer))
-    nbytes = case.transfer.nbytes * case.sub_iterations
-    copies = copies_per_sample(nbytes, link.link_class, virtual_clock=node.emulated is not None)
-    bytes_moved = case.samples * copies * nbytes
-    if node.emulated is not None:
+    transfer = case.transfer
+    link_classes = [node.link(*executors.link_of(each)).link_class for each in transfer.transfers]
+    slowest = min(link_classes, key=lambda link_class: NOMINAL_GBPS[link_class])
+    virtual_clock = node.emulated is not None
+    nbytes = (transfer.total_bytes if virtual_clock else transfer.nbytes) * case.sub_iterations
+    bytes_moved = case.samples * nbytes * copies_per_sample(nbytes, slowest, virtual_clock=virtual_clock)
+    if virtual_clock:
         return 0.4 + bytes_moved / 1.2e9
-    return 0.3 + bytes_moved / (NOMINAL_GBPS[link.link_class] * 1e9)
+    return 0.3 + bytes_moved / (NOMINAL_GBPS[slowest] * 1e9)

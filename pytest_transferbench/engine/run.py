@@ -6,9 +6,9 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from pytest_transferbench.transfer.case import MAX_COPIES
 if TYPE_CHECKING:
     from pytest_transferbench.engine.bench import Bench
     from pytest_transferbench.engine.lease import Lease
+
+_T = TypeVar("_T")
 
 SINGLE_COPY_SAMPLES = 9
 """Samples of the cold and the warm arm: their medians are only compared with each other."""
@@ -47,14 +49,13 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
     started = time.monotonic()
     own_data = None if data is None else lease.words_of(data)
     run = _Run(bench, lease, own_data)
-    owners = {end for end in (*lease.ends, lease.case.transfer.executor.owner) if end != HOST}
-    before = bench.telemetry.snapshot(owners)
+    before = bench.telemetry.snapshot(lease.owners)
     try:
         run.take_arms()
     except RuntimeFault as fault:
         run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
     else:
-        after = bench.telemetry.snapshot(owners)
+        after = bench.telemetry.snapshot(lease.owners)
         run.faults += [Fault("INVALID", reason) for reason in reasons_to_reject(before, after)]
         run.facts["telemetry"] = {"before": before, "after": after}
     case, transfer = lease.case, lease.case.transfer
@@ -62,7 +63,7 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
         key=key,
         transfer=transfer,
         op=transfer.op,
-        link_class=str(lease.link.link_class),
+        link_class=lease.method.link_class,
         nbytes=transfer.nbytes,
         method=lease.method.to_json(),
         digest=lease.method.digest(),
@@ -85,14 +86,16 @@ class _Run:
         self.runtime = bench.runtime
         self.case = lease.case
         self.own_data = own_data
-        self.prover: Prover | None = None
+        self.provers: list[Prover] = []
         self.arms: list[Arm] = []
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
         self.warnings: list[str] = [lease.plan.warning] if lease.plan.warning else []
         self.facts: dict[str, Any] = {}
         singles = min(SINGLE_COPY_SAMPLES, self.case.samples)
-        self._arms = (("cold", singles, 1), ("warm", singles, 1), ("steady", self.case.samples, lease.method.copies))
+        steady = ("steady", self.case.samples, lease.method.copies)
+        # What a Test's caches hold depends on all its Transfers: a single cold or warm copy of it tells nothing.
+        self._arms = (steady,) if lease.evictor is None else (("cold", singles, 1), ("warm", singles, 1), steady)
         self._rejected = 0
         # Of the samples then taken, these are no more than the share the judge allows.
         self._rejected_at_most = sum(samples for _, samples, _ in self._arms) * REJECTED_SHARE / (1 - REJECTED_SHARE)
@@ -110,14 +113,14 @@ class _Run:
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
             self.facts["launch_seconds"] = facts.launch_seconds
             self.facts["skew_seconds"] = facts.skew_seconds
-        self._nonce = self.bench.next_nonce()
-        reference = 0
+        self._nonce = self.bench.next_nonce(len(self.lease.legs))
+        references = [0] * len(self.lease.legs)
         if self.own_data is None:
             self.lease.fill(self._nonce)
         else:
-            reference = self.lease.fill_with(self.own_data)
+            references = self.lease.fill_with(self.own_data)
         if self.case.validate != "off":
-            self.prover = self.lease.prover(reference)
+            self.provers = self.lease.provers(references)
         for name, samples, copies in self._arms:
             try:
                 with _no_collection():
@@ -134,8 +137,8 @@ class _Run:
         return {
             "executor": str(self.case.transfer.executor),
             "launch_device": self.device.index if self.device else HOST,
-            "source_owner": lease.ends[0],
-            "destination_owner": lease.ends[1],
+            "source_owner": _one_or_all(leg.ends[0] for leg in lease.legs),
+            "destination_owner": _one_or_all(leg.ends[1] for leg in lease.legs),
             "gate": lease.method.gate,
             "rotation": lease.plan.describe(),
             "slices": lease.plan.slices,
@@ -143,8 +146,8 @@ class _Run:
             "subexecutors": geometry.subexecutors,
             "block_threads": geometry.block_threads,
             "unroll": geometry.unroll,
-            "link_gbps": lease.link.gbps,
-            "source_of_rate": lease.link.source_of_rate,
+            "link_gbps": _one_or_all(leg.link.gbps for leg in lease.legs),
+            "source_of_rate": _one_or_all(leg.link.source_of_rate for leg in lease.legs),
             **self.facts,
         }
 
@@ -178,12 +181,12 @@ class _Run:
     def _prepare(self, name: str, copies: int) -> None:
         """Lay the guards, poison every word of the destination, and warm up."""
         lease = self.lease
-        if lease.destination is not None:
-            lease.destination.prepare_guards()
+        for leg in lease.legs:
+            if leg.destination is not None:
+                leg.destination.prepare_guards()
         self._iteration = 0
-        if self.prover is not None:
-            first_sample_ends = copies - 1 + (self.case.warmups if name == "warm" else 0)
-            self.prover.poison(self._key(first_sample_ends), everywhere=True)
+        first_sample_ends = copies - 1 + (self.case.warmups if name == "warm" else 0)
+        self._poison(first_sample_ends, everywhere=True)
         self._synchronize_ends()
         if lease.executor.stamps_per_launch:
             lease.clear_stamps(lease.method.copies)
@@ -211,11 +214,10 @@ class _Run:
             self._synchronize_executor()
         iterations = self._advance(copies)
         last = iterations[-1]
-        if self.prover is not None:
-            self.prover.poison(self._key(last), everywhere=last_of_arm or self.case.validate == "each")
+        self._poison(last, everywhere=last_of_arm or self.case.validate == "each")
         self._zero_sums()
         self._synchronize_ends()
-        if arm == "cold":
+        if arm == "cold" and self.lease.evictor is not None:
             self.lease.evictor.evict()
         clocks, objection = self._timed(iterations)
         self._prove(arm, iterations)
@@ -271,23 +273,48 @@ class _Run:
         """Look at what the sample left behind; wrong data is examined at once and ends the case."""
         if self.case.validate == "off":
             return
-        if self.prover is None:
+        if not self.provers:
             self._prove_sum(arm, iterations)
-        elif self.case.validate == "each" or not self.prover.glance(arm, self._key(iterations[-1])):
+        elif self.case.validate == "each" or not self._glance(arm, iterations[-1]):
             self._check_everything(arm)
 
-    def _check_everything(self, arm: str) -> None:
-        if self.prover is None:
-            return
-        last = self._iteration - 1
-        check = self.prover.check(arm, self._key(last), self._slice(last), self._nonce)
-        self._keep(check)
+    def _poison(self, iteration: int, *, everywhere: bool) -> None:
+        """Queue the complement of what ``iteration`` must leave in every destination."""
+        for leg, prover in enumerate(self.provers):
+            prover.poison(self._key(iteration, leg), everywhere=everywhere)
 
-    def _keep(self, check: Check) -> None:
-        if self.checks and self.checks[-1].what == check.what:
-            self.checks.pop()
-        self.checks.append(check)
-        if not check.passed:
+    def _glance(self, arm: str, iteration: int) -> bool:
+        return all(prover.glance(arm, self._key(iteration, leg)) for leg, prover in enumerate(self.provers))
+
+    def _check_everything(self, arm: str) -> None:
+        last = self._iteration - 1
+        checks = [
+            prover.check(self._name(arm, leg), self._key(last, leg), self._slice(last), self._origins(leg))
+            for leg, prover in enumerate(self.provers)
+        ]
+        self._keep(*checks)
+
+    def _name(self, arm: str, leg: int) -> str:
+        """Return what a check of one leg is called: a Test says which Transfer it is about."""
+        legs = self.lease.legs
+        return arm if len(legs) == 1 else f"{arm} of {legs[leg].transfer.notation()}"
+
+    def _origins(self, leg: int) -> list[tuple[int, str]]:
+        """Return the nonces that data found in a leg's destination may have, and whose slices they are in words."""
+        legs = self.lease.legs
+        others = [
+            (self._nonce + other, f" of {legs[other].transfer.notation()}")
+            for other in range(len(legs))
+            if other != leg
+        ]
+        mine = self._nonce + leg
+        return [(mine, ""), *others, (mine - len(legs), " of the case before")]
+
+    def _keep(self, *checks: Check) -> None:
+        """Keep the latest check of each arm and leg; ends the arm if any of these failed."""
+        names = {check.what for check in checks}
+        self.checks = [kept for kept in self.checks if kept.what not in names] + list(checks)
+        if not all(check.passed for check in checks):
             raise _CorruptError
 
     def _prove_sum(self, arm: str, iterations: range) -> None:
@@ -320,7 +347,7 @@ class _Run:
         return self._sums[place]
 
     def _zero_sums(self) -> None:
-        if self.lease.destination is None and self.device is not None:
+        if self.lease.legs[0].destination is None and self.device is not None:
             self.device.write_words(self.lease.executor.sums_at, [0])
 
     def _cross_check(self) -> None:
@@ -337,7 +364,7 @@ class _Run:
     def _compare_with_graph(self, graph_gbps: float) -> None:
         """Keep the graph's figure; at large sizes, where launch cost is nothing, it must be the gate's."""
         self.facts["graph_gbps"] = graph_gbps
-        gated_gbps = self.lease.plan.nbytes / self.arms[-1].median_seconds / 1e9
+        gated_gbps = self.case.transfer.total_bytes / self.arms[-1].median_seconds / 1e9
         if self.lease.plan.nbytes >= COMPARED_FROM_BYTES and abs(graph_gbps / gated_gbps - 1) > GRAPH_SHARE:
             self.warnings.append(f"a captured graph gives {graph_gbps:.1f} GB/s where the gate gives {gated_gbps:.1f}")
 
@@ -367,7 +394,7 @@ class _Run:
             device.synchronize()
             spans.append(self.runtime.elapsed_seconds(device.start, device.stop))
         passes = turn * self.case.sub_iterations
-        return self.lease.plan.nbytes * passes / statistics.median(spans[1:]) / 1e9
+        return self.case.transfer.total_bytes * passes / statistics.median(spans[1:]) / 1e9
 
     def _launch(self, iterations: range) -> None:
         """Queue one launch an iteration; each goes on with the slice after the last pass of the one before."""
@@ -385,19 +412,25 @@ class _Run:
         subs = self.case.sub_iterations
         return self.lease.plan.slice_of(iteration, subs - 1, subs)
 
-    def _key(self, iteration: int) -> int:
-        """Return the key of what ``iteration`` leaves in the destination."""
+    def _key(self, iteration: int, leg: int) -> int:
+        """Return the key of what ``iteration`` leaves in a leg's destination."""
         if self.case.transfer.sources[0].on == "none":
             return WRITE_KEY
-        return key_of(self._slice(iteration), self._nonce)
+        return key_of(self._slice(iteration), self._nonce + leg)
 
     def _synchronize_executor(self) -> None:
         if self.device is not None:
             self.device.synchronize()
 
     def _synchronize_ends(self) -> None:
-        for index in {end for end in (*self.lease.ends, self.case.transfer.executor.owner) if end != HOST}:
+        for index in self.lease.owners:
             self.bench.device(index).synchronize()
+
+
+def _one_or_all(facts: Iterable[_T]) -> _T | list[_T]:
+    """Return what all legs have in common, or what each has."""
+    found = list(facts)
+    return found[0] if all(fact == found[0] for fact in found) else found
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -130,29 +131,32 @@ class Prover:
         """Look at the poisoned words only; True when all were overwritten with the right ones."""
         return self._destination.data.check(what, key, POISON_STRIDE_WORDS, self._reference).passed
 
-    def check(self, what: str, key: int, slice_index: int, nonce: int) -> Check:
-        """Look at every word and both guards. What is wrong is named and looked at again through a DMA read-back."""
+    def check(self, what: str, key: int, slice_index: int, origins: Sequence[tuple[int, str]]) -> Check:
+        """Look at every word and both guards. What is wrong is named and looked at again through a DMA read-back.
+
+        ``origins`` are nonces of sources that wrong data may come from, and in words whose they are.
+        """
         seen = self._destination.data.check(what, key, 1, self._reference)
         guards = self._destination.check_guards()
         if seen.passed and all(guard.passed for guard in guards):
             return seen
         return dataclasses.replace(
             seen,
-            found="" if seen.passed else self._name(seen, key, slice_index, nonce),
+            found="" if seen.passed else self._name(seen, key, slice_index, origins),
             guard_words=sum(guard.wrong_words for guard in guards),
             guard_bytes=sum(guard.wrong_bytes for guard in guards),
             guard_found=self._place_of(*guards),
             reread_agrees=self._reread(seen, guards, key),
         )
 
-    def _name(self, seen: Check, key: int, slice_index: int, nonce: int) -> str:
+    def _name(self, seen: Check, key: int, slice_index: int, origins: Sequence[tuple[int, str]]) -> str:
         """Say where the first wrong word came from, and how many of the wrong words came from there too."""
         if self._reference:
             return "not the caller's data"
         region = self._destination.data
         raw = self._runtime.read(region.pointer + 4 * seen.first, 4, self._destination.owner)
         found = int(np.frombuffer(raw, dtype=np.uint32)[0]) ^ pattern.hash_word(seen.first)
-        origin = self._origin(found, key, slice_index, nonce)
+        origin = self._origin(found, key, slice_index, origins)
         if origin is None:
             moved = self._moved(seen, key)
             if moved is not None:
@@ -161,11 +165,11 @@ class Prover:
         same = region.words - region.check("origin", found).wrong_words
         return f"{origin} in {same} words"
 
-    def _origin(self, found: int, key: int, slice_index: int, nonce: int) -> str | None:
+    def _origin(self, found: int, key: int, slice_index: int, origins: Sequence[tuple[int, str]]) -> str | None:
         if found == key ^ 0xFFFFFFFF:
             return "poison (nothing was written)"
-        for age, whose in ((0, ""), (1, " of the case before")):
-            slices = np.arange(self._plan.slices, dtype=np.int64) + (nonce - age) * pattern.GOLDEN
+        for nonce, whose in origins:
+            slices = np.arange(self._plan.slices, dtype=np.int64) + nonce * pattern.GOLDEN
             hits = np.flatnonzero(pattern.words_at(slices & 0xFFFFFFFF, 0) == np.uint32(found))
             if hits.size:
                 return f"slice {int(hits[0])}{whose} instead of slice {slice_index}"

@@ -36,7 +36,7 @@ def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float
     if case is None:
         return seconds + FIRST_SECONDS
     transfer = case.transfer
-    copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.nbytes
+    copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.total_bytes
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches
     return seconds + (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND

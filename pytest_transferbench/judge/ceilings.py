@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from pytest_transferbench.measurement import Measurement
-from pytest_transferbench.node import Node
-from pytest_transferbench.transfer import Transfer, format_size
+from pytest_transferbench.node import Link, LinkClass, Node
+from pytest_transferbench.transfer import Test, Transfer, TransferOrTest, format_size
 
 RUN_CEILING_FACTOR = 1.15
 """How far a pair's smaller sizes may stand above its largest before they count as impossible."""
@@ -17,34 +18,99 @@ RUN_CEILING_FACTOR = 1.15
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most a Transfer can reach, in GB/s (1e9 bytes a second), and in words where that comes from."""
+    """The most a Transfer or a Test can reach, in GB/s (1e9 bytes a second), and in words where that comes from."""
 
     gbps: float
     source: str
 
 
-def ceiling_for(transfer: Transfer, node: Node) -> Ceiling | None:
+def ceiling_for(transfer: TransferOrTest, node: Node) -> Ceiling | None:
     """Return the ceiling of ``transfer`` on ``node``; ``None`` where no rate of its way is known.
 
     Between owners it is the raw rate of the slower link on the way. Where the executor owns both ends it is what
-    that GPU's memory reads plus writes: half of it for a copy, all of it for reading or writing alone.
+    that GPU's memory reads plus writes: half of it for a copy, all of it for reading or writing alone. A Test can
+    reach the sum over the ways its Transfers take, one they share counted once; a single unknown one leaves it
+    without a ceiling.
     """
+    if isinstance(transfer, Test):
+        return _ceiling_of_test(transfer, node)
     if transfer.op == "local":
         return _memory_ceiling(transfer, node)
+    link = _slowest_link(transfer, node)
+    return _ceiling_of_link(link) if link else None
+
+
+def _ceiling_of_test(test: Test, node: Node) -> Ceiling | None:
+    if test.op == "local":
+        return _memory_ceiling(test.transfers[0], node)
+    links = [_slowest_link(transfer, node) for transfer in test.transfers]
+    by_way: dict[object, list[Link]] = defaultdict(list)
+    for link in links:
+        if link is None:
+            return None
+        by_way[_way(link, test.executor.owner, node)].append(link)
+    ways = [each for way, taken in by_way.items() for each in _ceilings_of_way(way, taken, test.executor.owner, node)]
+    parts = [f"{count} x {way.gbps:.1f} GB/s {way.source}" for way, count in Counter(ways).items()]
+    return Ceiling(sum(way.gbps for way in ways), " + ".join(parts))
+
+
+def _ceilings_of_way(way: object, taken: Sequence[Link], executor: int, node: Node) -> list[Ceiling]:
+    """Return what each link ``taken`` carries, or what their common way does where that is less than their sum."""
+    others = [link for link in node.links if _is_rate(link.gbps) and _touches(link, executor)]
+    sharing = [*taken, *(link for link in others if _way(link, executor, node) == way)]
+    whole = max(map(_ceiling_of_link, sharing), key=_gbps)
+    times = Counter(_ends(link) for link in taken)
+    each = {_ends(link): _used(_ceiling_of_link(link), times[_ends(link)]) for link in taken}
+    return list(each.values()) if sum(map(_gbps, each.values())) <= whole.gbps else [_used(whole, len(taken))]
+
+
+def _used(ceiling: Ceiling, times: int) -> Ceiling:
+    """Say in a ceiling's words that several Transfers share it."""
+    return ceiling if times == 1 else Ceiling(ceiling.gbps, f"{ceiling.source}, one way for {times} Transfers")
+
+
+def _way(link: Link, executor: int, node: Node) -> object:
+    """Return what carries ``link``'s bytes to or from ``executor``: equal for links that share it.
+
+    Everything over PCIe passes the GPU's one slot, everything through NVLink switches the GPU's own links. xGMI
+    joins two physical GPUs, whichever of their partitions talk. Of other classes each pair counts as a way of its
+    own: a ceiling may be too high, never too low.
+    """
+    inward = link.destination == executor
+    if link.link_class in (LinkClass.PCIE, LinkClass.HOST):
+        return "PCIe", inward
+    if link.link_class is LinkClass.NVLINK and link.hops is not None and link.hops > 1:
+        return "NVLink", inward
+    if link.link_class is LinkClass.XGMI:
+        physical = {device.index: device.physical_gpu or device.index for device in node.devices}
+        return tuple(physical.get(end, end) for end in _ends(link))
+    return _ends(link)
+
+
+def _slowest_link(transfer: Transfer, node: Node) -> Link | None:
+    """Return the slowest link of known rate on the way; an unknown one could only lower what that allows."""
     executor = transfer.executor.owner
     hops = [(transfer.owner_of(memory), executor) for memory in transfer.sources]
     hops += [(executor, transfer.owner_of(memory)) for memory in transfer.destinations]
-    ceilings = [ceiling for start, end in hops if start != end and (ceiling := _link_ceiling(start, end, node))]
-    # An unknown hop could only lower what a known one allows.
-    return min(ceilings, key=lambda ceiling: ceiling.gbps, default=None)
+    known = {_ends(link): link for link in node.links if _is_rate(link.gbps)}
+    links = [known[hop] for hop in hops if hop[0] != hop[1] and hop in known]
+    return min(links, key=lambda link: link.gbps or math.inf, default=None)
 
 
-def _link_ceiling(start: int, end: int, node: Node) -> Ceiling | None:
-    try:
-        link = node.link(start, end)
-    except KeyError:
-        return None
-    return Ceiling(link.gbps, f"{link.link_class}, {link.source_of_rate}") if _is_rate(link.gbps) else None
+def _ceiling_of_link(link: Link) -> Ceiling:
+    return Ceiling(link.gbps or math.inf, f"{link.link_class}, {link.source_of_rate}")
+
+
+def _ends(link: Link) -> tuple[int, int]:
+    return link.source, link.destination
+
+
+def _touches(link: Link, executor: int) -> bool:
+    return link.source != link.destination and executor in _ends(link)
+
+
+def _gbps(ceiling: Ceiling) -> float:
+    return ceiling.gbps
 
 
 def _memory_ceiling(transfer: Transfer, node: Node) -> Ceiling | None:
@@ -68,7 +134,7 @@ class RunCeilings:
     largest size first and hands every measurement to :meth:`record`.
     """
 
-    def __init__(self, transfers: Iterable[Transfer]) -> None:
+    def __init__(self, transfers: Iterable[TransferOrTest]) -> None:
         self._largest: dict[object, int] = {}
         self._medians: dict[object, float] = {}
         for transfer in transfers:
@@ -85,7 +151,7 @@ class RunCeilings:
         if fit and measurement.nbytes == self._largest.get(pair) and _is_rate(measurement.gbps):
             self._medians[pair] = float(measurement.gbps)
 
-    def ceiling_for(self, transfer: Transfer) -> Ceiling | None:
+    def ceiling_for(self, transfer: TransferOrTest) -> Ceiling | None:
         """Return the ceiling of ``transfer`` by this run, ``None`` where :meth:`why_not` says why there is none."""
         if self.why_not(transfer) is not None:
             return None
@@ -95,7 +161,7 @@ class RunCeilings:
             RUN_CEILING_FACTOR * median, f"{RUN_CEILING_FACTOR} x this pair's {size} median of {median:.1f} GB/s"
         )
 
-    def why_not(self, transfer: Transfer) -> str | None:
+    def why_not(self, transfer: TransferOrTest) -> str | None:
         """Return, in one line for the record, why ``transfer`` has no ceiling by this run; ``None`` if it has one."""
         pair = _pair(transfer)
         largest = self._largest.get(pair)
@@ -108,7 +174,7 @@ class RunCeilings:
         return None
 
 
-def _pair(transfer: Transfer) -> object:
+def _pair(transfer: TransferOrTest) -> object:
     return transfer.sources, transfer.executor, transfer.destinations
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_transferbench.report.matrix import matrix_lines
 from pytest_transferbench.report.transport import Record, first_judged, records
-from pytest_transferbench.transfer import format_size, parse_transfer
+from pytest_transferbench.transfer import Transfer, format_size, parse_transfers
 
 _SAMPLE_NUMBER = re.compile(r"^sample \d+: ")
 _NUMBER = re.compile(r"(?<!\w)\d+(\.\d+)?")  # not those in names, such as G0
@@ -86,21 +86,23 @@ def blocks_text(record: Record) -> str:
         return ""
     if not method["block_threads"]:
         return f"{method['subexecutors']} threads"
-    return f"{method['subexecutors']} blocks x {method['block_threads']} threads"
+    each = " each" if _transfers(record) > 1 else ""
+    return f"{method['subexecutors']} blocks x {method['block_threads']} threads{each}"
 
 
 def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
     """Records that share a matrix: one op, executor and size of one suite."""
     groups: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     for record in measured:
-        transfer = parse_transfer(record["transfer"])
+        transfer = _first_transfer(record)
         suite = record["key"].partition("/")[0]
-        groups[suite, transfer.op, transfer.executor.word, transfer.subexecutors, transfer.nbytes].append(record)
+        shape = transfer.op, transfer.executor.word, transfer.subexecutors, transfer.nbytes
+        groups[suite, *shape, _at_the_same_time(record)].append(record)
     yield from groups.values()
 
 
 def _matrix(group: list[Record]) -> list[str]:
-    first = parse_transfer(group[0]["transfer"])
+    first = _first_transfer(group[0])
     executor = f"{first.executor.word}{first.subexecutors or ''}"
     by_ends = {_ends(record): record for record in group}
     caption = [_by_row(by_ends, rotation_text), _by_row(by_ends, blocks_text), _ratios(group)]
@@ -109,7 +111,8 @@ def _matrix(group: list[Record]) -> list[str]:
         for ends, record in by_ends.items()
     }
     return [
-        f"{first.op} {executor} {format_size(first.nbytes)}, GB/s (steady median; rows SRC, columns DST)",
+        f"{first.op} {executor} {format_size(first.nbytes)}{_at_the_same_time(group[0])}, GB/s "
+        "(steady median; rows SRC, columns DST)",
         "; ".join(text for text in caption if text),
         *matrix_lines(cells),
     ]
@@ -117,8 +120,22 @@ def _matrix(group: list[Record]) -> list[str]:
 
 def _ends(record: Record) -> tuple[str, str]:
     """The row and the column of a record in its matrix."""
-    transfer = parse_transfer(record["transfer"])
-    return "+".join(map(str, transfer.sources)), "+".join(map(str, transfer.destinations))
+    source, destination = record["ends"]
+    return source, destination
+
+
+def _first_transfer(record: Record) -> Transfer:
+    """The Transfer, or the first of a Test; all of them share op, executor, SubExecutors and size."""
+    return parse_transfers(record["transfer"])[0]
+
+
+def _transfers(record: Record) -> int:
+    """How many Transfers ran at the same time; the figures are those of all."""
+    return int(record["total_bytes"] // record["nbytes"])
+
+
+def _at_the_same_time(record: Record) -> str:
+    return f" x {_transfers(record)} at the same time" if _transfers(record) > 1 else ""
 
 
 def _by_row(by_ends: Mapping[tuple[str, str], Record], text_of: Callable[[Record], str]) -> str:
@@ -156,7 +173,8 @@ def _detail(record: Record) -> str:
     graph_gbps = record["context"].get("graph_gbps")
     if graph_gbps is not None:
         figures += f", graph {graph_gbps:.1f}"
-    parts = [f"{record.name}: {record.gbps} ({figures}; warm/cold {record.figure('warm_cold'):.3f})"]
+    ratio = record.figure("warm_cold")
+    parts = [f"{record.name}: {record.gbps} ({figures}; warm/cold {f'{ratio:.3f}' if math.isfinite(ratio) else '-'})"]
     parts.append(rotation_text(record))
     parts.append(blocks_text(record))
     if record["method"]:

@@ -15,7 +15,7 @@ from pytest_transferbench.cases import Request, case_of, link_class_of, missing,
 from pytest_transferbench.measurement import Fault, Measurement
 from pytest_transferbench.session import run as session_run
 from pytest_transferbench.session.run import Run
-from pytest_transferbench.transfer import Case, Transfer
+from pytest_transferbench.transfer import Case, Test, Transfer, TransferOrTest
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
@@ -33,7 +33,7 @@ class ItemLimits:
 
 
 class ItemBench:
-    """What the ``transferbench`` fixture is: call it with a Transfer to measure and judge it.
+    """What the ``transferbench`` fixture is: call it with a Transfer or a Test to measure and judge it.
 
     ``measurements`` are those made so far, the judged one included; ``case`` is what this item was made for.
     """
@@ -53,16 +53,16 @@ class ItemBench:
 
     def __call__(
         self,
-        transfer: Transfer | str,
+        transfer: TransferOrTest | str,
         data: Any = None,
         judge: bool = True,
         floor_gbps: float | None = None,
     ) -> Measurement:
         """Measure ``transfer``, check its data and judge the figures.
 
-        ``transfer`` is a Transfer or its notation. ``data`` is an array of the user's own to be moved in the place of
-        the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With ``judge=False`` nothing is raised for
-        the figures: they are in ``.verdicts``, and stay out of matrix and baseline. Raises a subclass of
+        ``transfer`` is a Transfer, a Test, or the notation of one. ``data`` is an array of the user's own to be moved
+        in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With ``judge=False`` nothing
+        is raised for the figures: they are in ``.verdicts``, and stay out of matrix and baseline. Raises a subclass of
         ``AssertionError`` for the first failing verdict, ``ValueError`` in one line for anything that names no
         Transfer; fails in one line for a second judged call in an item.
         """
@@ -78,8 +78,8 @@ class ItemBench:
         return self._conclude(case, self._measure(case, data), judge)
 
     def adopt(self, transfer: object) -> None:
-        """Take a Transfer that the test's own ``parametrize`` gave as this item's; anything else is left alone."""
-        if isinstance(transfer, Transfer | str):
+        """Take what the test's own ``parametrize`` gave as this item's, if it is a Transfer, a Test or a notation."""
+        if isinstance(transfer, Transfer | Test | str):
             self.case = self._case_of(transfer, None)
 
     @contextmanager
@@ -104,14 +104,14 @@ class ItemBench:
             finally:
                 self._lease = None
 
-    def _case_of(self, transfer: Transfer | str, floor_gbps: float | None) -> Case:
+    def _case_of(self, transfer: TransferOrTest | str, floor_gbps: float | None) -> Case:
         settings = self._request.settings
         if isinstance(transfer, str):
             nbytes = self.case.transfer.nbytes if self.case else None
             transfer = read_transfer(transfer, nbytes, settings.subexecutors)
-        if not isinstance(transfer, Transfer):
+        if not isinstance(transfer, Transfer | Test):
             raise ValueError(
-                f"transferbench({transfer!r}): give a Transfer or its notation, such as '(G1->G0->G0 8 64M)'"
+                f"transferbench({transfer!r}): give a Transfer, a Test or its notation, such as '(G1->G0->G0 8 64M)'"
             )
         if self.case is not None and transfer == self.case.transfer:
             case = self.case

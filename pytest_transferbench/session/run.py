@@ -14,7 +14,7 @@ from pytest_transferbench.cases import Plan, Request, build_cases, default_sizes
 from pytest_transferbench.isolation import xdist
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import Settings
-from pytest_transferbench.transfer import Case, Transfer
+from pytest_transferbench.transfer import Case, TransferOrTest
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Bench
@@ -50,7 +50,7 @@ def open_bench(node: Node, emulate: str | None) -> Bench:
     return Bench.open(node, emulate)
 
 
-def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int) -> str | None:
     """Return why the engine cannot run ``transfer`` on ``node``, or None."""
     from pytest_transferbench.engine.executors import unsupported
 
@@ -85,7 +85,7 @@ class Run:
         self._ceilings: RunCeilings | None = None
         self.error: str | None = None
         self.refusal: str | None = self._handed.get("refusal") or xdist.refusal(config)
-        self._planned: list[Transfer] = []
+        self._planned: list[TransferOrTest] = []
         self.items = 0
         self.notes: list[str] = []
 
@@ -161,7 +161,7 @@ class Run:
             pytest.fail(str(self._bench_error), pytrace=False)
         return self._bench
 
-    def ceiling(self, transfer: Transfer) -> tuple[Ceiling | None, str]:
+    def ceiling(self, transfer: TransferOrTest) -> tuple[Ceiling | None, str]:
         """Return what ``transfer`` can reach at most, and in words where that comes from or why it is not known."""
         from pytest_transferbench.judge import ceiling_for
 

@@ -1,4 +1,4 @@
-"""What moves, pure: letters, Transfers and their notation, sizes, rotation, cases and methods.
+"""What moves, pure: letters, Transfers, Tests and their notation, sizes, rotation, cases and methods.
 
 Everything here is a value or a function of values; only the standard library is imported.
 """
@@ -14,9 +14,10 @@ from pytest_transferbench.transfer.letters import (
     executor_kind,
     memory_kind,
 )
-from pytest_transferbench.transfer.notation import parse_transfer
+from pytest_transferbench.transfer.notation import parse_transfer, parse_transfers
 from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
+from pytest_transferbench.transfer.test import Test, TransferOrTest, together
 from pytest_transferbench.transfer.transfer import End, Op, Transfer
 
 __all__ = [
@@ -36,7 +37,9 @@ __all__ = [
     "Op",
     "RotationPlan",
     "SliceCopy",
+    "Test",
     "Transfer",
+    "TransferOrTest",
     "copies_per_sample",
     "executor_kind",
     "format_size",
@@ -46,4 +49,6 @@ __all__ = [
     "parse_size",
     "parse_sizes",
     "parse_transfer",
+    "parse_transfers",
+    "together",
 ]

@@ -1,4 +1,4 @@
-"""A case: one Transfer and how it is to be measured; and the Method, which says how it was."""
+"""A case: one Transfer or Test and how it is to be measured; and the Method, which says how it was."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_transferbench.transfer.transfer import Transfer
+from pytest_transferbench.transfer.test import TransferOrTest
 
 METHOD_VERSION = 1
 """Raised whenever the same settings would give another figure than before: older baselines then no longer match."""
@@ -53,7 +53,7 @@ def copies_per_sample(nbytes: int, link_class: str, *, virtual_clock: bool = Fal
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One Transfer and how to measure it: what one test item runs.
+    """One Transfer or Test and how to measure it: what one test item runs.
 
     ``samples`` are timed; a copy passes ``sub_iterations`` times over the bytes inside one launch or call;
     ``warmups`` is the least number of untimed copies. ``rotate_bytes`` is the rotation budget in bytes, ``None``
@@ -63,7 +63,7 @@ class Case:
     one line.
     """
 
-    transfer: Transfer
+    transfer: TransferOrTest
     samples: int = 25
     sub_iterations: int = 1
     warmups: int = 3
@@ -104,13 +104,15 @@ class Case:
 class Method:
     """Everything about the way of measuring that two figures must share to be compared.
 
-    ``copies`` are the copies in a sample; ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the
-    plan that came of it. ``block_threads`` and ``unroll`` are 0 where no kernel runs. ``source_kind`` and
-    ``destination_kind`` are memory letters. ``gate`` is what held the copies back until all were queued:
-    ``kernel``, ``host`` or ``none``.
+    ``transfers`` run at the same time, each by ``subexecutors``. ``copies`` are the copies in a sample;
+    ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the plan that came of it. ``block_threads`` and
+    ``unroll`` are 0 where no kernel runs. ``source_kind`` and ``destination_kind`` are memory letters; where the
+    Transfers of a Test differ, letters and link classes are joined by ``+``. ``gate`` is what held the copies back
+    until all were queued: ``kernel``, ``host`` or ``none``.
     """
 
     version: int = METHOD_VERSION
+    transfers: int = 1
     samples: int
     copies: int
     sub_iterations: int

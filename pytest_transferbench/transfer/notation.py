@@ -1,4 +1,4 @@
-"""One Transfer as text, in TransferBench's order: source, executor, destination, perhaps SubExecutors and bytes."""
+"""Transfers as text, in TransferBench's order: source, executor, destination, perhaps SubExecutors and bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pytest_transferbench.transfer.sizes import parse_size
 from pytest_transferbench.transfer.transfer import Transfer
 
 _COUNT = re.compile(r"[0-9]{1,6}")
+_SEVERAL = re.compile(r"(\s*\([^()]*\)\s*){2,}")
 _BRACKETED = re.compile(r"\(([^()]*)\)|([^()]*)")
 _FORM = "write SRC->EXE->DST or (SRC->EXE->DST subexecutors bytes), such as G1->G0->G0 or (G1->G0->G0 8 64M)"
 
@@ -33,6 +34,15 @@ def parse_transfer(text: str, nbytes: int | None = None, subexecutors: int = 0) 
     if nbytes is None:
         raise ValueError(f"no bytes in Transfer {text!r}, and no size to use instead; {_FORM}")
     return Transfer((source,), executor, (destination,), nbytes, subexecutors)
+
+
+def parse_transfers(text: str, nbytes: int | None = None, subexecutors: int = 0) -> tuple[Transfer, ...]:
+    """Return the Transfers that ``text`` names: one as :func:`parse_transfer` reads it, or several, a bracket each.
+
+    ``(G1->G0->G0 8 64M) (G2->G0->G0 8 64M)`` are two. Raises ``ValueError`` as :func:`parse_transfer` does.
+    """
+    single = [f"({part})" for part in re.findall(r"\(([^()]*)\)", text)] if _SEVERAL.fullmatch(text) else [text]
+    return tuple(parse_transfer(part, nbytes, subexecutors) for part in single)
 
 
 def _count(text: str) -> int:

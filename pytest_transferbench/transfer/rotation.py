@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size
-from pytest_transferbench.transfer.transfer import Transfer
+from pytest_transferbench.transfer.test import TransferOrTest
 
 ALIGNMENT_BYTES = 256
 """The pitch is a multiple of this: wider than any cache line, vector load or tensor-move granule in use."""
@@ -51,6 +51,7 @@ class RotationPlan:
         budget: int | None,
         *,
         memory_bytes: int,
+        sources: int = 1,
         byte_offset: int = 0,
         caches: Sequence[int | None] = (),
     ) -> RotationPlan:
@@ -58,8 +59,9 @@ class RotationPlan:
 
         ``budget`` is in bytes; ``None`` takes the larger of 256 MiB and twice the largest of ``caches``, the
         last-level caches in bytes of the two ends (``None`` where unknown); 0 gives one slice and exactly the
-        allocation there would be without rotation. ``memory_bytes`` is the device's total memory: the slices take
-        at most 60 % of it. Raises ``ValueError`` for a size, budget or offset that cannot be.
+        allocation there would be without rotation. ``memory_bytes`` is the device's total memory: the slices of all
+        ``sources`` in it, each with this plan, take at most 60 % of it. Raises ``ValueError`` for a size, budget or
+        offset that cannot be.
         """
         if not 0 < nbytes <= MAX_BYTES:
             raise ValueError(f"bad size {nbytes}: rotation needs between 1 and {MAX_BYTES} bytes")
@@ -73,35 +75,39 @@ class RotationPlan:
             return cls(nbytes, byte_offset, nbytes, 1, 0)
         pitch = _round_up(nbytes, ALIGNMENT_BYTES)
         asked = _ceil_divide(budget, pitch)
-        room = memory_bytes * MEMORY_PERCENT // 100 - byte_offset
+        room = memory_bytes * MEMORY_PERCENT // 100 // sources - byte_offset
         slices = min(asked, max(1, room // pitch))
         warning = None
         if slices < asked:
+            whose = "" if sources == 1 else f" of {sources} sources"
             warning = (
                 f"rotation asked for {format_size(budget)} ({asked} slices of {format_size(nbytes)}) and got {slices}: "
-                f"slices may take {MEMORY_PERCENT} % of the device's {format_size(memory_bytes)}"
+                f"slices{whose} may take {MEMORY_PERCENT} % of the device's {format_size(memory_bytes)}"
             )
         return cls(nbytes, byte_offset, pitch, slices, budget, warning)
 
     @classmethod
     def for_transfer(
         cls,
-        transfer: Transfer,
+        transfer: TransferOrTest,
         budget: int | None,
         *,
         memory_bytes: int,
+        sources: int = 1,
         byte_offset: int = 0,
         caches: Sequence[int | None] = (),
     ) -> RotationPlan:
         """Return :meth:`make`'s plan for ``transfer``, or one without rotation where there is nothing to rotate.
 
-        Only sources in GPU memory that a GPU reads are rotated. ``memory_bytes`` is the source's device's.
+        Only sources in GPU memory that a GPU reads are rotated. ``memory_bytes`` is that of the device
+        which holds ``sources`` of them.
         """
         rotates = transfer.executor.on == "device" and all(memory.on == "device" for memory in transfer.sources)
         return cls.make(
             transfer.nbytes,
             budget if rotates else 0,
             memory_bytes=memory_bytes,
+            sources=sources,
             byte_offset=byte_offset,
             caches=caches,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from pytest_transferbench.transfer.ends import Executor, Memory, parse_memory
 from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind, executor_kind
@@ -91,6 +91,21 @@ class Transfer:
             return "push"
         return "pull" if writes_at_home else "relay"
 
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """This Transfer alone: what runs at the same time, as in a Test."""
+        return (self,)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all that runs at the same time: those of this Transfer."""
+        return self.nbytes
+
+    @property
+    def end_names(self) -> tuple[str, str]:
+        """Source and destination as names have them, several memories joined by ``+``."""
+        return "+".join(map(str, self.sources)), "+".join(map(str, self.destinations))
+
     def notation(self) -> str:
         """Return the Transfer as text that :func:`parse_transfer` reads back: ``(G1->G0->G0 8 64M)``."""
         return f"({self._route()} {self.subexecutors} {format_size(self.nbytes)})"
@@ -103,16 +118,11 @@ class Transfer:
         names that differ. ``variant`` is made of letters, digits, ``_``, ``.`` and ``-``, which ``-k`` takes
         without quoting; it does not start with ``at-``. Raises ``ValueError`` for another one.
         """
-        if variant.startswith("at-") or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in variant):
-            raise ValueError(f"bad variant {variant!r}: use letters, digits, '_', '.' and '-', and no 'at-' in front")
-        parts = [self.op, f"{self.executor.word}{self.subexecutors or ''}"]
-        parts += ["+".join(map(str, ends)) for ends in (self.sources, self.destinations)]
-        parts.append(format_size(self.nbytes))
-        if self.executor.index != self._index_told_by_ends():
-            parts.append(f"at-{self.executor}")
-        if variant:
-            parts.append(variant)
-        return "-".join(parts)
+        return case_name(self, self.place_in_name(), variant)
+
+    def place_in_name(self) -> str:
+        """Return ``at-<exe>`` where op and ends alone do not tell where the executor is, nothing elsewhere."""
+        return "" if self.executor.index == self._index_told_by_ends() else f"at-{self.executor}"
 
     def _index_told_by_ends(self) -> int | None:
         """Return the executor's index as op, source and destination alone tell it, None where they do not."""
@@ -131,6 +141,30 @@ class Transfer:
         if not ends or (len(ends) > 1 and not many):
             allowed = "at least" if many else "exactly"
             raise ValueError(f"{self._route()}: {self.executor.word} takes {allowed} one {what}, not {len(ends)}")
+
+
+class _Named(Protocol):
+    """What a name is made of."""
+
+    @property
+    def op(self) -> Op: ...
+    @property
+    def executor(self) -> Executor: ...
+    @property
+    def subexecutors(self) -> int: ...
+    @property
+    def end_names(self) -> tuple[str, str]: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+def case_name(named: _Named, place: str, variant: str) -> str:
+    """Return ``<op>-<exe>[count]-<src>-<dst>-<size>[-<place>][-<variant>]``; see :meth:`Transfer.case_name`."""
+    if variant.startswith("at-") or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in variant):
+        raise ValueError(f"bad variant {variant!r}: use letters, digits, '_', '.' and '-', and no 'at-' in front")
+    executor = f"{named.executor.word}{named.subexecutors or ''}"
+    parts = [named.op, executor, *named.end_names, format_size(named.nbytes), place, variant]
+    return "-".join(part for part in parts if part)
 
 
 def _memory(end: End) -> Memory:

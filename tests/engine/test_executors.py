@@ -8,7 +8,7 @@ import pytest
 
 from pytest_transferbench.engine.executors import geometry_of, unsupported
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
-from pytest_transferbench.transfer import Transfer, parse_transfer
+from pytest_transferbench.transfer import Test, Transfer, parse_transfer
 
 
 def node(runtime: str = "rocm", *, large_bar: bool = True, peer: bool = True, arch: str = "gfx942") -> Node:
@@ -86,3 +86,21 @@ def test_geometry(arch: str, text: str, blocks: int, threads: int, unroll: int) 
     machine = node(arch=arch if arch.startswith(("gfx", "sm_")) else "gfx942")
     found = geometry_of(transfer(text), machine)
     assert dataclasses.astuple(found) == (blocks, threads, unroll)
+
+
+@pytest.mark.parametrize(
+    ("subexecutors", "nbytes", "blocks"), [(0, 64 << 20, 152), (8, 64 << 20, 8), (0, 4096, 2), (999, 64 << 20, 999)]
+)
+def test_the_transfers_of_a_test_divide_the_units(subexecutors: int, nbytes: int, blocks: int) -> None:
+    test = Test.pull_from_peers(0, range(3), nbytes, subexecutors)
+    assert geometry_of(test, node()).subexecutors == blocks
+
+
+def test_a_test_is_refused_for_any_of_its_transfers() -> None:
+    assert unsupported(Test.pull_from_peers(0, range(3), 4096), node()) is None
+    assert unsupported(Test.pull_from_peers(0, range(3), 4096), node(peer=False)) == (
+        "G0 has no peer access to G1: IOMMU, ACS or the topology forbids it"
+    )
+    assert unsupported(Test.pull_from_peers(0, (0, 1, 7), 4096), node()) == (
+        "(G7->G0->G0 0 4K) needs G7; this node has GPUs 0-2"
+    )

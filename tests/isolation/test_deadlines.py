@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_transferbench.isolation.deadlines import BASE_SECONDS, FIRST_SECONDS, Watchdog, deadline_seconds
-from pytest_transferbench.transfer import Case, parse_transfer
+from pytest_transferbench.transfer import Case, Test, parse_transfer
 from tests.plugin.fake_machine import FakeMachine
 
 NODE = FakeMachine().node()
@@ -23,6 +23,14 @@ def test_more_bytes_have_more_time() -> None:
 def test_more_samples_and_passes_have_more_time() -> None:
     assert seconds("64M") < seconds("64M", samples=50)
     assert seconds("64M") < seconds("64M", sub_iterations=8)
+
+
+def test_all_transfers_of_a_test_have_their_time() -> None:
+    one, seven = (
+        deadline_seconds(Case(test), None, False)
+        for test in (Test.pull_from_peers(0, range(count), 1 << 30) for count in (2, 8))
+    )
+    assert seven - BASE_SECONDS == pytest.approx(7 * (one - BASE_SECONDS))
 
 
 def test_the_first_item_also_opens_the_runtime() -> None:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
 from pytest_transferbench.judge import Ceiling, RunCeilings, ceiling_for
 from pytest_transferbench.measurement import Finding
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
-from pytest_transferbench.transfer import parse_transfer
+from pytest_transferbench.transfer import Test, parse_transfer, parse_transfers, together
 
 from .measurements import measured
 
@@ -61,6 +62,95 @@ NODE = Node(
 )
 def test_the_slowest_known_part_of_the_way_is_the_ceiling(text: str, expected: Ceiling | None) -> None:
     assert ceiling_for(parse_transfer(text, 4096), NODE) == expected
+
+
+def star(link_class: LinkClass, gbps: float | None, *, physical: int = 1, **facts: Any) -> Node:
+    """Five GPUs, every two joined alike; ``physical`` of them are partitions of one."""
+    devices = tuple(
+        dataclasses.replace(device(index), physical_gpu=f"GPU {index // physical}", memory_gbps=4800.0)
+        for index in range(5)
+    )
+    ends = [HOST, *range(5)]
+    return Node(
+        "rocm",
+        devices,
+        tuple(
+            Link(a, b, LinkClass.HOST, 64.0, "PCIe gen5 x16")
+            if HOST in (a, b)
+            else Link(a, b, link_class, gbps, "a table", **facts)
+            for a in ends
+            for b in ends
+            if a != b
+        ),
+    )
+
+
+def of_test(text: str) -> Test:
+    made = together(parse_transfers(text, 4096))
+    assert isinstance(made, Test)
+    return made
+
+
+PULL = Test.pull_from_peers(0, range(5), 4096)
+
+
+@pytest.mark.parametrize(
+    ("node", "test", "gbps", "source"),
+    [
+        (star(LinkClass.XGMI, 64.0), PULL, 256.0, "4 x 64.0 GB/s xGMI, a table"),
+        (star(LinkClass.NVLINK, 25.0, hops=1), PULL, 100.0, "4 x 25.0 GB/s NVLink, a table"),
+        (star(LinkClass.NVLINK, 450.0, hops=2), PULL, 450.0, "1 x 450.0 GB/s NVLink, a table, one way for 4 Transfers"),
+        (star(LinkClass.PCIE, 64.0), PULL, 64.0, "1 x 64.0 GB/s PCIe, a table, one way for 4 Transfers"),
+        (star(LinkClass.PCIE, 16.0), PULL, 64.0, "4 x 16.0 GB/s PCIe, a table"),
+        (star(LinkClass.UALOE, 900.0, physical=2), PULL, 3600.0, "4 x 900.0 GB/s UALoE, a table"),
+        (
+            star(LinkClass.XGMI, 64.0, physical=2),
+            Test.push_to_peers(0, (0, 2, 3, 4), 4096),
+            128.0,
+            "1 x 64.0 GB/s xGMI, a table, one way for 2 Transfers + 1 x 64.0 GB/s xGMI, a table",
+        ),
+        (
+            star(LinkClass.XGMI, 64.0),
+            of_test("(G1->G0->G0)(U1->G0->G0)(G2->G0->G0)"),
+            128.0,
+            "1 x 64.0 GB/s xGMI, a table, one way for 2 Transfers + 1 x 64.0 GB/s xGMI, a table",
+        ),
+        (
+            star(LinkClass.XGMI, 48.0),
+            of_test("(G1->G0->G0)(C0->G0->G0)(G2->G0->G0)"),
+            160.0,
+            "2 x 48.0 GB/s xGMI, a table + 1 x 64.0 GB/s host, PCIe gen5 x16",
+        ),
+        (
+            star(LinkClass.XGMI, 64.0),
+            of_test("(G0->G0->G0)(G0->G0->U0)"),
+            2400.0,
+            "GPU 0's memory, 4800.0 GB/s for reads and writes together",
+        ),
+        (star(LinkClass.XGMI, 64.0), of_test("(G0->G2->G1)(G1->G2->G0)"), 128.0, "2 x 64.0 GB/s xGMI, a table"),
+    ],
+)
+def test_a_test_can_reach_the_sum_of_its_ways(node: Node, test: Test, gbps: float, source: str) -> None:
+    assert ceiling_for(test, node) == Ceiling(gbps, source)
+
+
+def test_one_way_of_unknown_rate_leaves_a_test_without_a_ceiling() -> None:
+    known = star(LinkClass.XGMI, 64.0)
+    unknown = dataclasses.replace(
+        known, links=tuple(dataclasses.replace(link, gbps=None) if link.source == 4 else link for link in known.links)
+    )
+    assert ceiling_for(PULL, unknown) is None
+    assert ceiling_for(Test.pull_from_peers(0, range(4), 4096), unknown) is not None
+
+
+def test_a_test_without_rates_is_judged_by_its_own_largest_size() -> None:
+    large, small = (Test.pull_from_peers(0, range(5), size) for size in (1 << 28, 1 << 22))
+    run = RunCeilings([large, small, *small.transfers])
+    run.record(dataclasses.replace(LARGEST, transfer=large))
+    found = run.ceiling_for(small)
+    assert found is not None
+    assert found.gbps == pytest.approx(4 * 345.0)
+    assert run.ceiling_for(small.transfers[0]) is None
 
 
 SIZES = ("4M", "64M", "256M")

@@ -25,7 +25,7 @@ from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
 from pytest_transferbench.options import Settings
 from pytest_transferbench.runtime import RuntimeFault
 from pytest_transferbench.session import run
-from pytest_transferbench.transfer import Case, Method, RotationPlan, Transfer, copies_per_sample
+from pytest_transferbench.transfer import Case, Method, RotationPlan, Test, TransferOrTest, copies_per_sample
 
 ENVIRONMENT = "FAKE_MACHINE"
 
@@ -134,7 +134,11 @@ class FakeBench:
         if machine.hang == case.name:
             threading.Event().wait()
         link = self.node.link(transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0]))
+        ratios = {"cold": machine.cold_ratio, "warm": machine.warm_ratio, "steady": 1.0}
+        if isinstance(transfer, Test):
+            ratios = {"steady": 1.0}
         method = Method(
+            transfers=len(transfer.transfers),
             samples=case.samples,
             copies=copies_per_sample(transfer.nbytes, link.link_class),
             sub_iterations=case.sub_iterations,
@@ -159,10 +163,7 @@ class FakeBench:
             nbytes=transfer.nbytes,
             method=method.to_json(),
             digest=method.digest(),
-            arms=tuple(
-                self._arm(name, transfer, case, ratio)
-                for name, ratio in (("cold", machine.cold_ratio), ("warm", machine.warm_ratio), ("steady", 1.0))
-            ),
+            arms=tuple(self._arm(name, transfer, case, ratio) for name, ratio in ratios.items()),
             checks=(
                 Check(
                     "the destination",
@@ -181,8 +182,8 @@ class FakeBench:
             slice_identity_proved=data is None,
         )
 
-    def _arm(self, name: str, transfer: Transfer, case: Case, ratio: float) -> Arm:
-        seconds = transfer.nbytes / (self.machine.gbps * ratio * 1e9)
+    def _arm(self, name: str, transfer: TransferOrTest, case: Case, ratio: float) -> Arm:
+        seconds = transfer.total_bytes / (self.machine.gbps * ratio * 1e9)
         rejected = ("host clock 70 us off",) * (self.machine.rejected if name == "steady" else 0)
         return Arm(name, 4, (seconds,) * case.samples, rejected=rejected)
 

@@ -65,7 +65,7 @@ def test_nothing_is_said_of_a_time_that_nobody_knows(run: RunPytest, pytester: p
     [
         ('transferbench("G1->G0->G0")', "ValueError: no bytes in Transfer 'G1->G0->G0', and no size to use instead; *"),
         ('transferbench("(G1->Q0->G0 8 4M)")', "ValueError: *'Q0'*"),
-        ("transferbench(42)", "ValueError: transferbench(42): give a Transfer or its notation, such as *"),
+        ("transferbench(42)", "ValueError: transferbench(42): give a Transfer, a Test or its notation, such as *"),
     ],
 )
 def test_a_bad_call_is_shown_where_it_was_made(run: RunPytest, pytester: pytest.Pytester, call: str, says: str) -> None:

@@ -190,6 +190,96 @@ def test_transfers_of_the_users_own_parametrize(run: RunPytest, pytester: pytest
     run().assert_outcomes(passed=2)
 
 
+def test_a_test_of_the_users_own_is_measured_as_a_transfer_is(
+    run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine, said: Callable[[str], list[str]]
+) -> None:
+    machine.gpus = 3
+    pytester.makepyfile(
+        """
+        import math, pytest
+        from pytest_transferbench import Test
+        pull = Test.pull_from_peers(0, range(3), 64 << 20, 8)
+        @pytest.mark.transferbench(pull, "(G0->G0->G1 8 4K) (G0->G0->G2 8 4K)")
+        def test_given(transfer, transfer_buffers, transferbench):
+            m = transferbench(transfer)
+            assert m.nbytes == transfer.nbytes and m.transfer.total_bytes == 2 * transfer.nbytes
+            assert m.gbps == pytest.approx(371.2)
+            assert math.isnan(m.warm_cold) and transferbench.limits.warm_cold == math.inf
+        @pytest.mark.transferbench(pairs="peers", ops="push", sizes="64M", subexecutors=8, rotate=0)
+        def test_peers(transfer, transferbench):
+            assert transferbench(transfer).method["rotate_bytes"] == 0
+        def test_called(transferbench, transfer_node):
+            gpus = [device.index for device in transfer_node.devices]
+            m = transferbench(Test.push_to_peers(2, gpus, 1 << 20), judge=False)
+            assert len(m.transfer.transfers) == 2
+        @pytest.mark.parametrize("transfer", [Test.pull_from_peers(1, (0, 1), 4096)], ids=["mine"])
+        def test_parametrized(transfer, transfer_buffers, transferbench):
+            assert transferbench(transfer).wrong_words == 0
+        """
+    )
+    result = run("-v")
+    result.assert_outcomes(passed=7)
+    assert [line.split()[1] for line in said("measure")] == [
+        "pull-gfx8-peers-G0-64M",
+        "push-gfx8-G0-G1+G2-4K",
+        *(f"push-gfx8-G{gpu}-peers-64M" for gpu in range(3)),
+        "push-gfx-G2-peers-1M",
+        "pull-gfx-peers-G1-4K",
+    ]
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_given[[]pull-gfx8-peers-G0-64M] PASSED    371.2 GB/s*",
+            "pull gfx8 64M x 2 at the same time, GB/s (steady median; rows SRC, columns DST)",
+            "rotation K=8 x 64M (pitch 67108864) = 512M; 8 blocks x 256 threads each",
+            "SRC?DST     G0",
+            "  peers  371.2",
+            "push gfx8 64M x 2 at the same time, GB/s*",
+            "SRC?DST  peers",
+            "     G0  371.2",
+            "     G1  371.2",
+            "     G2  371.2",
+            "pull-gfx8-peers-G0-64M: 371.2 GB/s (p10 371.2; warm/cold -)*",
+        ]
+    )
+
+
+def test_a_test_above_the_sum_of_its_ways_is_impossible_and_says_how_that_was_made(
+    run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine
+) -> None:
+    machine.gpus, machine.gbps = 4, 1300.0
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench(pairs="peers-G0", sizes="64M")
+        def test_it(transfer, transferbench):
+            transferbench(transfer)
+        """
+    )
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *Impossible: IMPOSSIBLE: steady 1300.0 GB/s is above the ceiling of 1200.0 GB/s "
+            "(3 x 400.0 GB/s xGMI, a fake table)"
+        ]
+    )
+
+
+def test_only_whole_tests_are_taken(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 8 4K) (G0->G0->G1 8 4K)")
+        def test_it(transfer, transferbench):
+            transferbench(transfer)
+        """
+    )
+    result = run()
+    result.stdout.fnmatch_lines(
+        ["test_it: (G1->G0->G0 8 4K) and (G0->G0->G1 8 4K) in a Test: op pull and push, give all Transfers the same"]
+    )
+
+
 def test_buffers_that_cannot_be_had(run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine) -> None:
     machine.lease_fault = "out of memory"
     pytester.makepyfile(

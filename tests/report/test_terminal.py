@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from pytest_transferbench.measurement import Finding, Measurement
 from pytest_transferbench.report import transport
 from pytest_transferbench.report.terminal import Results, blocks_text, live_status, rotation_text
+from pytest_transferbench.transfer import Test
 from tests.judge.measurements import at_gbps, measured
 
 MIB = 2**20
@@ -74,6 +76,21 @@ def test_each_op_executor_and_size_has_a_matrix_of_its_own() -> None:
         "push dma 64M",
         "pull gfx8 64M",
     ]
+
+
+def test_a_test_has_a_matrix_of_its_own_and_no_ratio() -> None:
+    pulls = [Test.pull_from_peers(gpu, range(3), 64 * MIB) for gpu in range(3)]
+    found = [
+        dataclasses.replace(measured(gbps={"steady": 300.0 + gpu}), transfer=pull, key=f"t/{pull.case_name()}")
+        for gpu, pull in enumerate(pulls)
+    ]
+    lines = results(*found, measured()).lines(1)
+    start = lines.index("pull gfx 64M x 2 at the same time, GB/s (steady median; rows SRC, columns DST)")
+    assert lines[start + 1].endswith("; 64 blocks x 512 threads each")
+    # Of two Transfers at the same time, each as long as one at 300 GB/s.
+    assert lines[start + 2 : start + 4] == ["SRC\\DST     G0     G1     G2", "  peers  600.0  602.0  604.0"]
+    assert "pull gfx 64M, GB/s (steady median; rows SRC, columns DST)" in lines
+    assert any(line.startswith("pull-gfx-peers-G0-64M: 600.0 GB/s (p10 600.0; warm/cold -); ") for line in lines)
 
 
 def test_suites_do_not_share_a_matrix() -> None:

@@ -167,7 +167,7 @@ def test_no_device_is_hips_own_error() -> None:
 def test_between_gfx1250_gpus_the_driver_s_xgmi_is_ualoe(tmp_path: Path) -> None:
     hip = FakeHip([FakeHipProperties(gcnArchName=b"gfx1250"), FakeHipProperties(gcnArchName=b"gfx1250", pciBusID=0x26)])
     tree = KfdTree(tmp_path)
-    tree.gpu(1, bus=0xC, links={2: (kfd.IOLINK_XGMI, 1000000)})
+    tree.gpu(1, bus=0x05, links={2: (kfd.IOLINK_XGMI, 1000000)})
     tree.gpu(2, bus=0x26, links={1: (kfd.IOLINK_XGMI, 1000000)})
     link = read(hip, tmp_path).link(0, 1)
     assert (link.link_class, link.gbps) == (LinkClass.UALOE, 1000.0)

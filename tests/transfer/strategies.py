@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pytest_transferbench.transfer import MAX_BYTES, Executor, Memory, Transfer, executor_kind
+from pytest_transferbench.transfer import MAX_BYTES, Executor, Memory, Test, Transfer, executor_kind
 
 indices = st.integers(0, 12)
 memories = st.builds(Memory, st.sampled_from("CGFU"), indices) | st.just(Memory("N"))
@@ -28,3 +28,16 @@ def transfers(draw: st.DrawFn) -> Transfer:
             home = draw(st.sampled_from("GFU"))
             source = Memory(home, executor.index)
     return Transfer((source,), executor, (destination,), draw(sizes), draw(st.integers(0, 999_999)))
+
+
+@st.composite
+def whole_tests(draw: st.DrawFn) -> Test:
+    """Transfers of one gfx executor, op, size and number of SubExecutors."""
+    home, op = draw(indices), draw(st.sampled_from(["local", "push", "pull", "relay"]))
+    at_home = st.sampled_from("GFU").map(lambda kind: Memory(kind, home))
+    afar = st.builds(Memory, st.sampled_from("CGFU"), indices).filter(lambda memory: memory.owner != home)
+    source = at_home if op in ("local", "push") else afar
+    destination = at_home if op in ("local", "pull") else afar
+    pairs = draw(st.lists(st.tuples(source, destination), min_size=2, max_size=6, unique=True))
+    nbytes, subexecutors = draw(sizes), draw(st.integers(0, 999_999))
+    return Test(tuple(Transfer((s,), Executor("G", home), (d,), nbytes, subexecutors) for s, d in pairs))

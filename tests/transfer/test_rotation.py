@@ -115,6 +115,15 @@ def test_a_transfer_larger_than_the_memory_still_has_its_one_slice() -> None:
     assert plan.warning is not None
 
 
+def test_sources_in_one_memory_share_it() -> None:
+    plan = make(64 * MIB, budget=512 * MIB, memory_bytes=4 * GIB, sources=7)
+    assert plan.slices == 5
+    assert plan.warning == (
+        "rotation asked for 512M (8 slices of 64M) and got 5: slices of 7 sources may take 60 % of the device's 4G"
+    )
+    assert make(64 * MIB, memory_bytes=4 * GIB, sources=7).warning is None
+
+
 @given(plans)
 def test_the_plan_follows_from_its_inputs_alone(plan: RotationPlan) -> None:
     again = RotationPlan.make(

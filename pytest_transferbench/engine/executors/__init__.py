@@ -6,9 +6,9 @@ from pytest_transferbench.engine.executors import cpu, gfx
 from pytest_transferbench.engine.executors.base import Executor, Geometry, Operands
 from pytest_transferbench.engine.executors.cpu import CpuExecutor
 from pytest_transferbench.engine.executors.dma import DmaExecutor
-from pytest_transferbench.engine.executors.gfx import GfxExecutor
+from pytest_transferbench.engine.executors.gfx import GfxExecutor, GfxManyExecutor
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import Transfer
+from pytest_transferbench.transfer import Transfer, TransferOrTest
 from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Executor",
     "Geometry",
     "GfxExecutor",
+    "GfxManyExecutor",
     "Operands",
     "geometry_of",
     "link_of",
@@ -25,17 +26,18 @@ __all__ = [
 ]
 
 
-def geometry_of(transfer: Transfer, node: Node) -> Geometry:
-    """Return the sub-executors that will run ``transfer`` on ``node``."""
+def geometry_of(transfer: TransferOrTest, node: Node) -> Geometry:
+    """Return the sub-executors that will run ``transfer``, or each one of a Test, on ``node``."""
     if transfer.executor.kind == "G":
         device = node.device(transfer.executor.index)
-        return gfx.geometry(device, transfer.nbytes, transfer.subexecutors, transfer.op == "local")
+        together = len(transfer.transfers)
+        return gfx.geometry(device, transfer.nbytes, transfer.subexecutors, transfer.op == "local", together)
     if transfer.executor.kind == "C":
         return Geometry(transfer.subexecutors or cpu.DEFAULT_THREADS)
     return Geometry(1)
 
 
-def passes_per_launch(transfer: Transfer, sub_iterations: int) -> int:
+def passes_per_launch(transfer: TransferOrTest, sub_iterations: int) -> int:
     """Return how many operations one copy of ``sub_iterations`` passes queues on its stream."""
     return sub_iterations if transfer.executor.kind == "D" else 1
 
@@ -45,11 +47,16 @@ def link_of(transfer: Transfer) -> tuple[int, int]:
     return transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
 
 
-def unsupported(transfer: Transfer, node: Node, sub_iterations: int = 1) -> str | None:
+def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int = 1) -> str | None:
     """Return, in one line, why ``node`` cannot run ``transfer``; ``None`` when it can.
 
     A function of recorded facts alone: nothing is opened or allocated to answer.
     """
+    reasons = (_unsupported(each, node, sub_iterations) for each in transfer.transfers)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
     source, destination = link_of(transfer)
     executor = transfer.executor
     devices = {device.index for device in node.devices}

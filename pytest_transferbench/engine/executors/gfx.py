@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pytest_transferbench.engine.device import DeviceContext
@@ -18,16 +20,17 @@ WRITE_KEY = key_of(0, 0x5752)
 _SHAPES = {"gfx90a": (256, 8), "gfx94": (256, 4), "gfx95": (256, 4), "gfx": (256, 4), "sm_": (512, 8)}
 
 
-def geometry(device: Device, nbytes: int, subexecutors: int, local: bool) -> Geometry:
+def geometry(device: Device, nbytes: int, subexecutors: int, local: bool, together: int = 1) -> Geometry:
     """Return blocks and their shape for one copy of ``nbytes`` by ``device``.
 
     ``subexecutors`` 0 means all compute units, fewer where half a block would have nothing to do: on H200, 64 KiB and
     256 KiB copies are a fifth faster spread over twice as many units. A local copy gets two blocks a unit: device
-    memory needs more bytes in flight than any link.
+    memory needs more bytes in flight than any link. Copies that run ``together`` divide the units.
     """
     threads, unroll = next(shape for prefix, shape in _SHAPES.items() if device.arch.startswith(prefix))
     useful = max(1, 2 * nbytes // (16 * threads))
-    blocks = subexecutors or min(device.compute_units * (2 if local else 1), useful)
+    units = device.compute_units * (2 if local else 1)
+    blocks = subexecutors or min(max(1, units // together), useful)
     return Geometry(blocks, threads, unroll)
 
 
@@ -80,3 +83,51 @@ class GfxExecutor:
                 args = (source, np.uint64(operands.destination), nbytes, *walk, stamps)
         assert self.stream is not None
         self._runtime.launch(self._kernel, self._geometry.subexecutors, self._geometry.block_threads, args, self.stream)
+
+
+class GfxManyExecutor:
+    """Makes several copies of equal size at the same time, in one launch: where each goes is in a table on the GPU.
+
+    ``geometry`` is that of one copy; ``table_at`` has ``ROW_BYTES`` for each.
+    """
+
+    ROW_BYTES = 16
+
+    letter = "G"
+    wakes_behind_gate = False
+    wake_passes = 1
+    sums_at = 0
+
+    def __init__(
+        self,
+        context: DeviceContext,
+        operands: Sequence[Operands],
+        geometry: Geometry,
+        stamps_at: int,
+        table_at: int,
+    ) -> None:
+        self.stream: Stream | None = context.stream
+        self._runtime = context.runtime
+        self._geometry = geometry
+        self._blocks = geometry.subexecutors * len(operands)
+        self.stamps_per_launch = 2 * self._blocks
+        self.stamps_at = stamps_at
+        self.table_at = table_at
+        self._nbytes, self._plan = operands[0].nbytes, operands[0].plan
+        context.write_words(table_at, [end for each in operands for end in (each.slice_at(0), each.destination or 0)])
+        defines = {"TB_BLOCK": geometry.block_threads, "TB_UNROLL": geometry.unroll}
+        self._kernel = context.kernel("copy", "tb_copy_many", **defines)
+
+    def launch(self, first_slice: int, passes: int, slot: int) -> None:
+        args = (
+            np.uint64(self.table_at),
+            np.uint32(self._geometry.subexecutors),
+            np.uint64(self._nbytes),
+            np.uint64(self._plan.pitch),
+            np.uint64(self._plan.slices),
+            np.uint64(first_slice),
+            np.uint32(passes),
+            np.uint64(self.stamps_at + 8 * self.stamps_per_launch * slot),
+        )
+        assert self.stream is not None
+        self._runtime.launch(self._kernel, self._blocks, self._geometry.block_threads, args, self.stream)
