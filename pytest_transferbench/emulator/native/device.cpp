@@ -122,6 +122,7 @@ constexpr ErrorText error_texts[] = {
     {hipErrorInvalidDevice, "hipErrorInvalidDevice", "invalid device ordinal"},
     {hipErrorInvalidImage, "hipErrorInvalidImage", "device kernel image is invalid"},
     {hipErrorNoBinaryForGpu, "hipErrorNoBinaryForGpu", "no kernel image is available for execution on the device"},
+    {hipErrorECCNotCorrectable, "hipErrorECCNotCorrectable", "uncorrectable ECC error encountered"},
     {hipErrorUnsupportedLimit, "hipErrorUnsupportedLimit", "limit is not supported on this architecture"},
     {hipErrorFileNotFound, "hipErrorFileNotFound", "file not found"},
     {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid resource handle"},
@@ -135,6 +136,7 @@ constexpr ErrorText error_texts[] = {
      "part or all of the requested memory range is already mapped"},
     {hipErrorHostMemoryNotRegistered, "hipErrorHostMemoryNotRegistered",
      "pointer does not correspond to a registered memory region"},
+    {hipErrorLaunchTimeOut, "hipErrorLaunchTimeOut", "the launch timed out and was terminated"},
     {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
     {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
     {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported",
@@ -157,20 +159,26 @@ constexpr int hip_version = 70051831;  // below 8: CuPy refuses a runtime of the
 
 HIP_API const char* hipGetErrorName(hipError_t code) { return describe(code).name; }
 HIP_API const char* hipGetErrorString(hipError_t code) { return describe(code).text; }
-HIP_API hipError_t hipPeekAtLastError() { return last_error; }
-HIP_API hipError_t hipGetLastError() {
+// These two tell what another call left and never fail themselves: their result is a plain number.
+HIP_API int hipPeekAtLastError() { return last_error; }
+HIP_API int hipGetLastError() {
   const hipError_t error = last_error;
   last_error = hipSuccess;
   return error;
 }
 HIP_API hipError_t hipInit(unsigned flags) { return api([&] { return flags ? hipErrorInvalidValue : hipSuccess; }); }
 
-HIP_API hipError_t hipDriverGetVersion(int* version) {
-  if (!version) return hipErrorInvalidValue;
-  *version = hip_version;
-  return hipSuccess;
+namespace {
+
+hipError_t get_version(int* version, const char* call = __builtin_FUNCTION()) {
+  if (version) *version = hip_version;  // also where there is no device
+  return api([&] { return version ? hipSuccess : hipErrorInvalidValue; }, call);
 }
-HIP_API hipError_t hipRuntimeGetVersion(int* version) { return hipDriverGetVersion(version); }
+
+}  // namespace
+
+HIP_API hipError_t hipDriverGetVersion(int* version) { return get_version(version); }
+HIP_API hipError_t hipRuntimeGetVersion(int* version) { return get_version(version); }
 
 // ---- choosing a device ----
 
@@ -206,6 +214,7 @@ HIP_API hipError_t hipDeviceSynchronize() {
 HIP_API hipError_t hipDeviceReset() {
   return api([]() -> hipError_t {
     synchronize_device(current_device);
+    if (lost(current_device)) memory().release_all_of(current_device);  // hipFree could not
     runtime().devices[current_device]->sticky = hipSuccess;
     return hipSuccess;
   });
@@ -354,6 +363,7 @@ HIP_API hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   return api([&]() -> hipError_t {
     if (flags) return hipErrorInvalidValue;
     if (!is_device(peer) || peer == current_device) return hipErrorInvalidDevice;
+    if (const hipError_t error = lost(current_device)) return error;
     std::lock_guard lock(runtime().mutex);
     char& enabled = runtime().devices[current_device]->peers[peer];
     if (enabled) return hipErrorPeerAccessAlreadyEnabled;
