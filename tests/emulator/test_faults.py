@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_transferbench.emulator import Activation, Fault, ModelError, error_codes, hip_calls, load_model
-from tests.emulator.hip import D2H, H2D, INVALID_DEVICE_POINTER, OUT_OF_MEMORY, SUCCESS, Hip
+from tests.emulator.hip import D2H, H2D, ILLEGAL_ADDRESS, INVALID_DEVICE_POINTER, OUT_OF_MEMORY, SUCCESS, Hip
 
 LAUNCH_FAILURE = 719
 
@@ -158,11 +158,8 @@ def test_a_sticky_fault_ends_its_device_and_no_other(hip: Hip, activation: Activ
 
 def test_codes_have_their_names_and_numbers() -> None:
     codes = error_codes()
-    assert (codes["hipErrorOutOfMemory"], codes["hipErrorIllegalAddress"], codes["hipErrorLaunchFailure"]) == (
-        2,
-        700,
-        719,
-    )
+    assert (codes["hipErrorOutOfMemory"], codes["hipErrorIllegalAddress"]) == (OUT_OF_MEMORY, ILLEGAL_ADDRESS)
+    assert codes["hipErrorLaunchFailure"] == LAUNCH_FAILURE
     assert "hipSuccess" not in codes
 
 
