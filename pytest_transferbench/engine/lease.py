@@ -43,7 +43,7 @@ class Lease:
         node, nbytes, offset = bench.node, transfer.nbytes, case.byte_offset
         self.ends = executors.link_of(transfer)
         self.link = node.link(*self.ends)
-        owners = {end for end in (*self.ends, transfer.executor.owner) if end != HOST}
+        owners = executors.devices_of(transfer)
         bench.arena.keep_only(owners)
         for end in owners:
             bench.device(end)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_transferbench.engine import executors
 from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
 from pytest_transferbench.engine.device import DeviceContext
 from pytest_transferbench.engine.executors.gfx import WRITE_KEY
@@ -47,11 +48,13 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
     started = time.monotonic()
     own_data = None if data is None else lease.words_of(data)
     run = _Run(bench, lease, own_data)
-    owners = {end for end in (*lease.ends, lease.case.transfer.executor.owner) if end != HOST}
+    owners = executors.devices_of(lease.case.transfer)
     before = bench.telemetry.snapshot(owners)
     try:
+        bench.refuse_lost(owners)
         run.take_arms()
     except RuntimeFault as fault:
+        bench.note_fault(lease.case, fault)
         run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
     else:
         after = bench.telemetry.snapshot(owners)
@@ -330,6 +333,7 @@ class _Run:
             try:
                 self._compare_with_graph(self._graph_gbps())
             except RuntimeFault as fault:
+                self.bench.note_fault(self.case, fault)
                 missing = str(fault)
         if missing is not None:
             self.facts["graph_missing"] = missing
@@ -359,11 +363,10 @@ class _Run:
         replay = self.runtime.capture(device.stream, lambda: self._launch(range(turn)))
         spans = []
         for _ in range(1 + _GRAPH_REPLAYS):
-            gate.close(device)
-            self.runtime.record(device.start, device.stream)
-            replay()
-            self.runtime.record(device.stop, device.stream)
-            gate.open()
+            with gate.closed(device):
+                self.runtime.record(device.start, device.stream)
+                replay()
+                self.runtime.record(device.stop, device.stream)
             device.synchronize()
             spans.append(self.runtime.elapsed_seconds(device.start, device.stop))
         passes = turn * self.case.sub_iterations
@@ -396,7 +399,7 @@ class _Run:
             self.device.synchronize()
 
     def _synchronize_ends(self) -> None:
-        for index in {end for end in (*self.lease.ends, self.case.transfer.executor.owner) if end != HOST}:
+        for index in executors.devices_of(self.case.transfer):
             self.bench.device(index).synchronize()
 
 
