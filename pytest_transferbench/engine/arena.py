@@ -55,12 +55,25 @@ class Arena:
         """Give up what is homed on a device that is lost: nobody can give that back."""
         self._held = {place: held for place, held in self._held.items() if held.owner != owner}
 
-    def keep_only(self, owners: set[int]) -> None:
-        """Start a case on ``owners``: give back what is homed on other devices, and what the last case alone used."""
+    def keep_only(self, owners: set[int]) -> list[RuntimeFault]:
+        """Start a case on ``owners``: give back what is homed on other devices, and what the last case alone used.
+
+        Returns why memory of other devices could not be given back, which is not the case's own failure; it is held
+        until it can. Raises RuntimeFault for memory of ``owners`` and of the host.
+        """
+        faults = []
         for place in self._places():
-            if place not in self._taken or self._held[place].owner not in owners | {HOST}:
+            of_the_case = self._held[place].owner in owners | {HOST}
+            if place in self._taken and of_the_case:
+                continue
+            try:
                 self._release(place)
+            except RuntimeFault as fault:
+                if of_the_case:
+                    raise
+                faults.append(fault)
         self._taken = {place for place in self._taken if place[0] != self._depth}
+        return faults
 
     def take(self, role: str, memory: Memory, nbytes: int) -> Allocation:
         """Return at least ``nbytes`` of ``memory`` for ``role``; raises RuntimeFault when the device has none left."""

@@ -134,11 +134,15 @@ class Bench:
     def note_fault(self, case: Case, fault: RuntimeFault) -> None:
         """Keep nothing of a case in which a device call failed, and remember the devices that do not answer now."""
         self.arena.spoil()
+        if not isinstance(fault, DeviceLost):
+            self.find_lost(case, fault)
+
+    def find_lost(self, case: Case, fault: RuntimeFault) -> None:
+        """Remember which devices do not answer after a fault: it has ended them."""
         for index in sorted((executors.devices_of(case.transfer) | self._devices.keys()) - self._lost.keys()):
             if self._answers(index):
                 continue
             self._lost[index] = DeviceLost(index, case, fault)
-            self._devices.pop(index, None)
             self.arena.forget(index)
         if self._lost:
             self._make_another_current()
@@ -156,8 +160,8 @@ class Bench:
     def close(self) -> None:
         """Give back all memory and close all devices; a device already lost is left as it is."""
         self.arena.clear()
-        for context in self._devices.values():
-            context.close()
+        for index in self._devices.keys() - self._lost.keys():
+            self._devices[index].close()
         if self._gate is not None:
             insist(self._gate.release)
         self.telemetry.close()

@@ -44,7 +44,10 @@ class Lease:
         self.ends = executors.link_of(transfer)
         self.link = node.link(*self.ends)
         owners = executors.devices_of(transfer)
-        bench.arena.keep_only(owners)
+        self.warnings: list[str] = []
+        for fault in bench.arena.keep_only(owners):
+            bench.find_lost(case, fault)
+            self.warnings.append(f"memory of an earlier case is still held: {fault}")
         for end in owners:
             bench.device(end)
             bench.connect(transfer.executor.owner, end)

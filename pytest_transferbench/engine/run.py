@@ -92,7 +92,7 @@ class _Run:
         self.arms: list[Arm] = []
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
-        self.warnings: list[str] = [lease.plan.warning] if lease.plan.warning else []
+        self.warnings = [*lease.warnings, *([lease.plan.warning] if lease.plan.warning else [])]
         self.facts: dict[str, Any] = {}
         singles = min(SINGLE_COPY_SAMPLES, self.case.samples)
         self._arms = (("cold", singles, 1), ("warm", singles, 1), ("steady", self.case.samples, lease.method.copies))

@@ -202,7 +202,7 @@ HIP_API hipError_t hipDeviceGet(int* device, int ordinal) {
   });
 }
 HIP_API hipError_t hipSetDevice(int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!is_device(device)) return hipErrorInvalidDevice;
     current_device = device;
     return hipSuccess;
@@ -223,7 +223,7 @@ HIP_API hipError_t hipDeviceReset() {
 // ---- what a device is ----
 
 HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* result, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!result) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     *result = properties(device);
@@ -232,7 +232,7 @@ HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* result, int
 }
 
 HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!value) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     const hipDeviceProp_tR0600 p = properties(device);
@@ -283,7 +283,7 @@ HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) 
 }
 
 HIP_API hipError_t hipDeviceGetName(char* name, int length, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!name || length <= 0) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     std::snprintf(name, static_cast<size_t>(length), "%s", model().device_name.c_str());
@@ -291,7 +291,7 @@ HIP_API hipError_t hipDeviceGetName(char* name, int length, int device) {
   });
 }
 HIP_API hipError_t hipDeviceTotalMem(size_t* nbytes, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!nbytes) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     *nbytes = model().memory;
@@ -299,7 +299,7 @@ HIP_API hipError_t hipDeviceTotalMem(size_t* nbytes, int device) {
   });
 }
 HIP_API hipError_t hipDeviceComputeCapability(int* major, int* minor, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!major || !minor) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     const hipDeviceProp_tR0600 p = properties(device);
@@ -309,7 +309,7 @@ HIP_API hipError_t hipDeviceComputeCapability(int* major, int* minor, int device
   });
 }
 HIP_API hipError_t hipDeviceGetPCIBusId(char* address, int length, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     constexpr int shortest = 13;  // "0000:0c:00.0" and its end
     if (!address || length < shortest) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
@@ -335,7 +335,7 @@ HIP_API hipError_t hipDeviceGetByPCIBusId(int* device, const char* address) {
   });
 }
 HIP_API hipError_t hipDeviceGetUuid(hipUUID* result, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!result) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     *result = uuid(device);
@@ -352,7 +352,7 @@ HIP_API hipError_t hipDeviceGetLimit(size_t* value, int) {
 // ---- peers and links ----
 
 HIP_API hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!can) return hipErrorInvalidValue;
     if (!is_device(device) || !is_device(peer)) return hipErrorInvalidDevice;
     *can = device != peer;

@@ -60,6 +60,12 @@ hipError_t api(Body&& body, const char* call = __builtin_FUNCTION(), int device 
   return error;
 }
 
+// Runs the body of a HIP call that names its device.
+template <class Body>
+hipError_t api_for(int device, Body&& body, const char* call = __builtin_FUNCTION()) {
+  return api(body, call, is_device(device) ? device : current_device);
+}
+
 // Builds the devices of the model. Returns an empty string or what is wrong in one line.
 std::string open_node(const std::string& model_text);
 
