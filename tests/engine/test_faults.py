@@ -167,3 +167,22 @@ def test_what_an_earlier_case_left_makes_room_for_the_next(small_bench: Bench, a
     activation.plan_faults([Fault("hipMalloc", 1, "hipErrorOutOfMemory")])
     larger = Transfer.pull("G5", "G4", 1024 * KIB)
     assert verdict(measure(small_bench, larger)) == "OK"
+
+
+def test_host_memory_is_not_asked_of_a_lost_gpu(small_bench: Bench, activation: Activation) -> None:
+    """It is allocated for the device that is current, which is the lost one, as it was the last one used."""
+    from_host = Transfer.pull("C0", "G6", 64 * KIB)
+    for transfer in (from_host, CASES["gfx"]):
+        measure(small_bench, transfer)
+    small_bench.arena.clear()
+    activation.plan_faults([Fault("hipMalloc", 1, FAILURE, sticky=True, device=4)])
+    assert verdict(measure(small_bench, Transfer.push("G4", "C0", 64 * KIB))) == "DEVICE_ERROR"
+    assert verdict(measure(small_bench, from_host)) == "OK"
+
+
+def test_a_call_that_fails_behind_the_gate_leaves_it_open(small_bench: Bench) -> None:
+    context = small_bench.device(4)
+    with pytest.raises(RuntimeFault), small_bench.gate.closed(context):
+        raise RuntimeFault("call", 4, FAILURE)
+    context.synchronize()
+    assert not small_bench.gate.timed_out()
