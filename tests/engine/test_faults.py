@@ -172,11 +172,11 @@ def test_what_an_earlier_case_left_makes_room_for_the_next(small_bench: Bench, a
 def test_host_memory_is_not_asked_of_a_lost_gpu(small_bench: Bench, activation: Activation) -> None:
     """It is allocated for the device that is current, which is the lost one, as it was the last one used."""
     from_host = Transfer.pull("C0", "G6", 64 * KIB)
-    for transfer in (from_host, CASES["gfx"]):
+    to_host = Transfer.push("G7", "C0", 64 * KIB)
+    for transfer in (from_host, to_host):
         measure(small_bench, transfer)
-    small_bench.arena.clear()
-    activation.plan_faults([Fault("hipMalloc", 1, FAILURE, sticky=True, device=4)])
-    assert verdict(measure(small_bench, Transfer.push("G4", "C0", 64 * KIB))) == "DEVICE_ERROR"
+    activation.plan_faults([Fault("hipEventElapsedTime", 1, FAILURE, sticky=True, device=7)])
+    assert verdict(measure(small_bench, to_host)) == "DEVICE_ERROR"
     assert verdict(measure(small_bench, from_host)) == "OK"
 
 
