@@ -135,16 +135,19 @@ class FaultMatrix:
         same = {call: tuple(counts.get(call, 0) for counts in other) for call in other[-1]}
         return {call: found if same[call] == found else tuple(map(bool, found)) for call, found in uses.items()}
 
-    def rows(self, case: str, *, brief: bool = False) -> Iterator[Row]:
-        """Yield all rows of a case, or with ``brief`` only the first use of every call."""
+    def rows(self, case: str, depth: int = 4) -> Iterator[Row]:
+        """Yield the rows of a case, for ``depth`` uses of every call: the first, its last in the first item, of all
+        the last, and the one in the middle; and for every allocation of the first item.
+        """
         for call, ends in sorted(self.uses(case).items()):
             total = ends[-1]
-            chosen = {1, ends[0], math.ceil(total / 2), total} - {0}
-            for nth in sorted({1} if brief else chosen):
+            allocates = False
+            for nth in sorted({1, *(ends[0] or total, total, math.ceil(total / 2))[: depth - 1]}):
                 for sticky in (False, True):
-                    yield self.row(case, Fault(call, nth, FAILURE, sticky), ends)
-            first = self.row(case, Fault(call, 1, FAILURE), ends)
-            for nth in range(1, ends[0] + 1) if ASKED in first.said else ():
+                    row = self.row(case, Fault(call, nth, FAILURE, sticky), ends)
+                    allocates = allocates or ASKED in row.said
+                    yield row
+            for nth in range(1, ends[0] + 1) if allocates else ():
                 yield self.row(case, Fault(call, nth, FULL), ends)
 
     def row(self, case: str, fault: Fault, ends: tuple[int, ...]) -> Row:
