@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import gc
 import math
 import re
 from collections.abc import Iterator
@@ -172,6 +173,7 @@ class FaultMatrix:
         import cupy  # only now: it binds to the emulated node
 
         cupy.clear_memo()  # modules that an earlier bench has loaded would not be loaded again
+        gc.collect()  # they are unloaded now, and not at some moment while calls are counted
         bench = Bench.open(self.node, MODEL)
         self.activation.plan_faults(faults)
         measured, counts = [], []
