@@ -3,6 +3,7 @@
 It proves how the runtime is used, that the right bytes move and where they stop; it never proves speed.
 """
 
+from pytest_transferbench.emulator.faults import Fault, error_codes, hip_calls
 from pytest_transferbench.emulator.loader import Activation, Counters, activate
 from pytest_transferbench.emulator.model import EmulatorError, ModelError, NodeModel, load_model, node_models
 
@@ -10,9 +11,12 @@ __all__ = [
     "Activation",
     "Counters",
     "EmulatorError",
+    "Fault",
     "ModelError",
     "NodeModel",
     "activate",
+    "error_codes",
+    "hip_calls",
     "load_model",
     "node_models",
 ]

@@ -7,30 +7,30 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_transferbench.emulator.build import Build, build
+from pytest_transferbench.emulator.faults import Fault, runtime_lines
 from pytest_transferbench.emulator.kfd import write_topology
 from pytest_transferbench.emulator.model import EmulatorError, NodeModel, load_model
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the emulated runtime holds now, and how many HIP calls it has served."""
+    """What the emulated runtime holds now."""
 
     allocations: int
     bytes_allocated: int
     bytes_resident: int
     bytes_of_pool: int
     """Allocated bytes in whole pages: what counts against the pool of all devices and pinned host memory."""
-    calls: int
 
 
 class _CountersStruct(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("allocations", "bytes", "resident", "pool", "calls")]
+    _fields_ = [(name, ctypes.c_uint64) for name in ("allocations", "bytes", "resident", "pool")]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Activation:
         """Return what is allocated and resident now."""
         values = _CountersStruct()
         self._native.transferbench_emulator_counters(ctypes.byref(values))
-        return Counters(values.allocations, values.bytes, values.resident, values.pool, values.calls)
+        return Counters(values.allocations, values.bytes, values.resident, values.pool)
 
     def moved_bytes(self, source: int, destination: int) -> int:
         """Return the bytes that have moved from ``source`` to ``destination`` since activation; ``HOST`` is allowed.
@@ -86,6 +86,18 @@ class Activation:
         by_dma, by_shader = ctypes.c_uint64(), ctypes.c_uint64()
         self._native.transferbench_emulator_copies(device, ctypes.byref(by_dma), ctypes.byref(by_shader))
         return by_dma.value, by_shader.value
+
+    def call_counts(self) -> dict[str, int]:
+        """Return how often each HIP call was used since :meth:`plan_faults`, or since activation."""
+        lines = _text_of(self._native.transferbench_emulator_call_counts).splitlines()
+        return {call: int(uses) for call, uses in (line.split() for line in lines)}
+
+    def plan_faults(self, faults: Iterable[Fault] = ()) -> None:
+        """Put ``faults`` in the place of those planned so far, the model's own too, and count all calls anew.
+
+        A device that a sticky fault has ended stays so until ``hipDeviceReset``.
+        """
+        _plan_faults(self._native, faults)
 
     def last_fault(self) -> str:
         """Return the last kernel fault in words, or an empty string."""
@@ -153,6 +165,8 @@ def _load(made: Build) -> ctypes.CDLL:
     native.transferbench_emulator_moved_bytes.restype = ctypes.c_uint64
     native.transferbench_emulator_moved_bytes.argtypes = [ctypes.c_int, ctypes.c_int]
     native.transferbench_emulator_open.restype = ctypes.c_size_t
+    native.transferbench_emulator_plan_faults.restype = ctypes.c_size_t
+    native.transferbench_emulator_call_counts.restype = ctypes.c_size_t
     native.transferbench_emulator_last_fault.restype = ctypes.c_size_t
     return native
 
@@ -164,10 +178,18 @@ def _open(native: ctypes.CDLL, model: NodeModel, made: Build) -> None:
     wrong = _text_of(lambda buffer, size: native.transferbench_emulator_open(text.encode(), buffer, size))
     if wrong:
         raise EmulatorError(wrong)
+    _plan_faults(native, model.faults)
+
+
+def _plan_faults(native: Any, faults: Iterable[Fault]) -> None:
+    text = runtime_lines(faults).encode()
+    wrong = _text_of(lambda buffer, size: native.transferbench_emulator_plan_faults(text, buffer, size))
+    if wrong:
+        raise EmulatorError(wrong)
 
 
 def _text_of(call: Callable[[ctypes.Array[ctypes.c_char], ctypes.c_size_t], int]) -> str:
-    buffer = ctypes.create_string_buffer(4096)
+    buffer = ctypes.create_string_buffer(16384)
     call(buffer, ctypes.c_size_t(len(buffer)))
     return buffer.value.decode(errors="replace")
 

@@ -6,6 +6,8 @@ plain lines by :meth:`NodeModel.runtime_text`; the KFD topology is written by :m
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import hashlib
 import re
 import tomllib
@@ -15,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pytest_transferbench.emulator.faults import ANY_DEVICE, Fault, error_codes, hip_calls
 from pytest_transferbench.node import HOST
 
 RESIDENT_POOL_BYTES = 4 << 30
@@ -125,6 +128,7 @@ class NodeModel:
     cpu: CpuModel
     enqueue_us: float
     synchronize_us: float
+    faults: tuple[Fault, ...] = ()
 
     @property
     def device_name(self) -> str:
@@ -153,8 +157,8 @@ class NodeModel:
         return 0xE0E0_0000_0000_0000 + index + 1
 
     def digest(self) -> str:
-        """Return twelve characters that change with any parameter."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+        """Return twelve characters that change with any parameter of the machine, which its faults are not."""
+        return hashlib.sha256(repr(dataclasses.replace(self, faults=())).encode()).hexdigest()[:12]
 
     def runtime_text(self, *, compiler: str, kernel_cache: Path, include_folder: Path) -> str:
         """Return the model as the lines that the C++ runtime reads: seconds, bytes, bytes a second."""
@@ -356,6 +360,7 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         ),
         enqueue_us=host.time_us("enqueue_us"),
         synchronize_us=host.time_us("synchronize_us"),
+        faults=_faults(top.take("fault", list, []), where, device.count),
     )
     for table in (cache, dma, cpu, host, top):
         if table is not None:
@@ -409,6 +414,29 @@ def _device(table: _Table, where: str) -> DeviceModel:
         if not isinstance(address, str) or not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address):
             raise ModelError(f'{where}: device.pci holds {address!r}; an address looks like "0000:0c:00.0"')
     return device
+
+
+def _faults(entries: list[Any], where: str, count: int) -> tuple[Fault, ...]:
+    """Read the tables of ``[[fault]]``."""
+    faults = []
+    for number, entry in enumerate(entries, 1):
+        table = _Table(entry, where, f"fault {number}")
+        fault = Fault(
+            call=table.take("call", str),
+            nth=table.positive("nth", int),
+            code=table.take("code", str),
+            sticky=table.take("sticky", bool, False),
+            device=table.take("device", int, ANY_DEVICE),
+        )
+        table.done()
+        for key, value, known in (("call", fault.call, hip_calls()), ("code", fault.code, error_codes())):
+            if value not in known:
+                near = ", ".join(difflib.get_close_matches(value, known)) or "none is near it"
+                raise ModelError(f"{where}: fault {number}.{key} = {value!r} is not in the emulated HIP; meant: {near}")
+        if "device" in entry and not 0 <= fault.device < count:
+            raise ModelError(f"{where}: fault {number}.device = {fault.device} must be a GPU: 0 to {count - 1}")
+        faults.append(fault)
+    return tuple(faults)
 
 
 def _links(table: _Table) -> dict[str, LinkModel]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_transferbench.engine import clocks, executors, run
 from pytest_transferbench.engine.arena import Arena
-from pytest_transferbench.engine.device import DeviceContext
+from pytest_transferbench.engine.device import DeviceContext, insist
 from pytest_transferbench.engine.executors import Executor, Operands
 from pytest_transferbench.engine.gate import Gate
 from pytest_transferbench.engine.lease import Lease
@@ -35,6 +35,17 @@ class ClockFacts:
     skew_seconds: float
 
 
+class DeviceLost(RuntimeFault):
+    """A device that an earlier case has ended: every call for it fails, so none is made."""
+
+    def __init__(self, device: int, case: Case, first: RuntimeFault) -> None:
+        super().__init__(first.call, device, first.code)
+        self.args = (
+            f"GPU {device} was lost in {case.name}: {first}; nothing runs on it any more, see the driver's log and "
+            "start a new run",
+        )
+
+
 class Bench:
     """Opens devices when a case first needs them and keeps them. Not safe for threads: one case at a time."""
 
@@ -45,6 +56,7 @@ class Bench:
         self.telemetry = Telemetry(node)
         self._gate: Gate | None = None
         self._devices: dict[int, DeviceContext] = {}
+        self._lost: dict[int, DeviceLost] = {}
         self._clock_facts: dict[int, ClockFacts] = {}
         self._connected: set[frozenset[int]] = set()
         self._gated: dict[tuple[str, str, str], bool] = {}
@@ -101,13 +113,40 @@ class Bench:
 
         A lease within a lease has buffers of its own.
         """
+        self.refuse_lost(executors.devices_of(case.transfer))
         with self.arena.case():
-            yield Lease(self, case)
+            try:
+                lease = Lease(self, case)
+            except RuntimeFault as fault:
+                self.note_fault(case, fault)
+                raise
+            yield lease
 
     def measure(self, lease: Lease, *, key: str, data: Any = None) -> Measurement:
         """Measure a leased case. Faults of the device are recorded in the measurement, never raised."""
         __tracebackhide__ = True
         return run.measure(self, lease, key, data)
+
+    def refuse_lost(self, devices: set[int]) -> None:
+        """Raise :class:`DeviceLost` when an earlier fault has ended one of ``devices``; nothing is asked of it."""
+        for index in sorted(devices & self._lost.keys()):
+            raise self._lost[index]
+
+    def note_fault(self, case: Case, fault: RuntimeFault) -> None:
+        """Keep nothing of a case in which a device call failed, and remember the devices that do not answer now."""
+        self.arena.spoil()
+        if not isinstance(fault, DeviceLost):
+            self.find_lost(case, fault)
+
+    def find_lost(self, case: Case, fault: RuntimeFault) -> None:
+        """Remember which devices do not answer after a fault: it has ended them."""
+        for index in sorted((executors.devices_of(case.transfer) | self._devices.keys()) - self._lost.keys()):
+            if self._answers(index):
+                continue
+            self._lost[index] = DeviceLost(index, case, fault)
+            self.arena.forget(index)
+        if self._lost:
+            self._make_another_current()
 
     def gates(self, transfer: TransferOrTest, executor: Executor) -> bool:
         """Say whether the executor's calls return behind a closed gate for these memories; probed once."""
@@ -121,14 +160,29 @@ class Bench:
 
     def close(self) -> None:
         """Give back all memory and close all devices; a device already lost is left as it is."""
-        with contextlib.suppress(RuntimeFault):
-            self.arena.clear()
-            for context in self._devices.values():
-                context.close()
-            if self._gate is not None:
-                self._gate.release()
+        self.arena.clear()
+        for index in self._devices.keys() - self._lost.keys():
+            self._devices[index].close()
+        if self._gate is not None:
+            insist(self._gate.release)
         self.telemetry.close()
         self.runtime.close()
+
+    def _answers(self, index: int) -> bool:
+        """Say whether a device still does what it is asked; one that refuses twice running is lost."""
+        for _ in range(2):
+            with contextlib.suppress(RuntimeFault):
+                if index in self._devices:
+                    self._devices[index].synchronize()
+                self.runtime.free_bytes(index)
+                return True
+        return False
+
+    def _make_another_current(self) -> None:
+        """Leave the lost device: memory of the host would still be asked of it, because it was the last one used."""
+        for device in self.node.devices:
+            if device.index not in self._lost and self._answers(device.index):
+                return
 
     def _send_canary(self, puller: DeviceContext, owner: DeviceContext) -> None:
         """Let ``puller`` copy one line from ``owner``: peer access can be advertised and still be dead."""
@@ -148,7 +202,9 @@ class Bench:
         deadline = time.monotonic() + _CANARY_SECONDS
         while not self.runtime.finished(puller.stop):
             if time.monotonic() > deadline:
-                del self._devices[puller.index]  # it would wait for ever when it is closed
+                # It would wait for ever when it is closed or its memory is given back.
+                del self._devices[puller.index]
+                self.arena.forget(puller.index)
                 raise _dead_peer(puller.index, owner.index, f"nothing arrived within {_CANARY_SECONDS:.0f} s")
         destination = Region(target.pointer, SCRATCH_BYTES, puller)
         wrong = destination.check("canary", key_of(0, nonce)).wrong_words

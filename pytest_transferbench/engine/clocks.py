@@ -104,11 +104,10 @@ def launch_seconds(context: DeviceContext, gate: Gate) -> float:
 
 def _event_span(context: DeviceContext, gate: Gate, queue: Callable[[], None]) -> float:
     runtime = context.runtime
-    gate.close(context)
-    runtime.record(context.start, context.stream)
-    queue()
-    runtime.record(context.stop, context.stream)
-    gate.open()
+    with gate.closed(context):
+        runtime.record(context.start, context.stream)
+        queue()
+        runtime.record(context.stop, context.stream)
     context.synchronize()
     return runtime.elapsed_seconds(context.start, context.stop)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -44,6 +45,15 @@ class Gate:
         """Release every stream held at the current epoch."""
         self._words[_FLAG] = self._epoch
 
+    @contextlib.contextmanager
+    def closed(self, context: DeviceContext, deadline_seconds: float = DEADLINE_SECONDS) -> Iterator[None]:
+        """Hold ``context``'s stream while its operations are queued; a call that fails leaves no closed gate."""
+        self.close(context, deadline_seconds)
+        try:
+            yield
+        finally:
+            self.open()
+
     def timed_out(self) -> bool:
         """Say whether the last gate ran into its deadline; ask after synchronising."""
         return bool(self._words[_STATUS] == self._epoch)
@@ -58,9 +68,8 @@ class Gate:
         if not self._runtime.deadline_hz(context.index) > 0:
             return False
         for _ in range(_PROBE_TRIES):
-            self.close(context, PROBE_DEADLINE_SECONDS)
-            queue()
-            self.open()
+            with self.closed(context, PROBE_DEADLINE_SECONDS):
+                queue()
             context.synchronize()
             if not self.timed_out():
                 return True

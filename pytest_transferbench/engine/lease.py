@@ -44,9 +44,11 @@ class Lease:
 
     def __post_init__(self) -> None:
         bench, case, transfer = self.bench, self.case, self.case.transfer
-        ends = [end for each in transfer.transfers for end in executors.link_of(each)]
-        self.owners = {end for end in (*ends, transfer.executor.owner) if end != HOST}
-        bench.arena.keep_only(self.owners)
+        self.owners = executors.devices_of(transfer)
+        self.warnings: list[str] = []
+        for fault in bench.arena.keep_only(self.owners):
+            bench.find_lost(case, fault)
+            self.warnings.append(f"memory of an earlier case is still held: {fault}")
         for end in self.owners:
             bench.device(end)
             bench.connect(transfer.executor.owner, end)
@@ -58,7 +60,7 @@ class Lease:
         self.waker = self._make_executor([leg.scratch_operands() for leg in self.legs], "scratch ", 1)
         self.evictor = None
         if not isinstance(transfer, Test):
-            agents = {end: self.legs[0].agent_of(end) for end in dict.fromkeys(ends)}
+            agents = {end: self.legs[0].agent_of(end) for end in dict.fromkeys(executors.link_of(transfer))}
             self.evictor = Evictor(bench.arena, agents, bench.node.host_cache_bytes)
         self.method = self._method(copies)
 

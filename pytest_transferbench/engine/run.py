@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from pytest_transferbench.engine import executors
 from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
 from pytest_transferbench.engine.device import DeviceContext
 from pytest_transferbench.engine.executors.gfx import WRITE_KEY
@@ -51,8 +52,10 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
     run = _Run(bench, lease, own_data)
     before = bench.telemetry.snapshot(lease.owners)
     try:
+        bench.refuse_lost(lease.owners)
         run.take_arms()
     except RuntimeFault as fault:
+        bench.note_fault(lease.case, fault)
         run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
     else:
         after = bench.telemetry.snapshot(lease.owners)
@@ -90,7 +93,7 @@ class _Run:
         self.arms: list[Arm] = []
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
-        self.warnings: list[str] = [lease.plan.warning] if lease.plan.warning else []
+        self.warnings = [*lease.warnings, *([lease.plan.warning] if lease.plan.warning else [])]
         self.facts: dict[str, Any] = {}
         singles = min(SINGLE_COPY_SAMPLES, self.case.samples)
         steady = ("steady", self.case.samples, lease.method.copies)
@@ -357,6 +360,7 @@ class _Run:
             try:
                 self._compare_with_graph(self._graph_gbps())
             except RuntimeFault as fault:
+                self.bench.note_fault(self.case, fault)
                 missing = str(fault)
         if missing is not None:
             self.facts["graph_missing"] = missing
@@ -386,11 +390,10 @@ class _Run:
         replay = self.runtime.capture(device.stream, lambda: self._launch(range(turn)))
         spans = []
         for _ in range(1 + _GRAPH_REPLAYS):
-            gate.close(device)
-            self.runtime.record(device.start, device.stream)
-            replay()
-            self.runtime.record(device.stop, device.stream)
-            gate.open()
+            with gate.closed(device):
+                self.runtime.record(device.start, device.stream)
+                replay()
+                self.runtime.record(device.stop, device.stream)
             device.synchronize()
             spans.append(self.runtime.elapsed_seconds(device.start, device.stop))
         passes = turn * self.case.sub_iterations

@@ -19,6 +19,8 @@ class CudaRuntime(CupyRuntime):
 
     name = "cuda"
     prefix = "cuda"
+    pinned_call, free_pinned_call = "cudaHostAlloc", "cudaFreeHost"
+    look_up_call, launch_call = "cuModuleGetFunction", "cuLaunchKernel"
 
     def __init__(self) -> None:
         super().__init__(RealHost())

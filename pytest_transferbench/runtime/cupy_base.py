@@ -69,6 +69,9 @@ def _destroy_graph(cuda: Any, executable: int) -> None:
         cuda.graphExecDestroy(executable)
 
 
+OUT_OF_MEMORY_ADVICE = "use smaller sizes (--transfer-sizes) or a smaller rotation (--transfer-rotate)"
+
+
 def fault(call: str, device: int, error: Exception, detail: str = "") -> RuntimeFault:
     """Turn CuPy's exception into ours: its text is ``<code name>: <words>`` for every runtime and driver error."""
     text = str(error).strip()
@@ -83,6 +86,11 @@ class CupyRuntime(ABC):
 
     name: str
     prefix: str
+    pinned_call: str
+    free_pinned_call: str
+    look_up_call: str
+    launch_call: str
+    """What the vendor calls what CuPy makes of these; the others are named alike behind the prefix."""
     emulated = False
 
     def __init__(self, host: HostWork) -> None:
@@ -91,6 +99,7 @@ class CupyRuntime(ABC):
         self._cuda: Any = runtime
         self._host = host
         self._streams: dict[int, CupyStream] = {}
+        self._events: dict[int, int] = {}
         self._modules: dict[tuple[int, str, tuple[tuple[str, str], ...]], Any] = {}
         self._kernels: dict[tuple[int, str, tuple[tuple[str, str], ...], str], LoadedKernel] = {}
 
@@ -100,7 +109,7 @@ class CupyRuntime(ABC):
             try:
                 pointer = self._allocate_pinned(nbytes)
             except RuntimeError as error:
-                raise fault(f"{self.prefix}HostMalloc", HOST, error, f"({nbytes} bytes)") from error
+                raise self._not_allocated(self.pinned_call, HOST, error, nbytes) from error
             return Allocation(pointer, nbytes, memory, HOST)
         if memory.on != "device":
             raise RuntimeFault("allocate", HOST, "unsupported", f"{memory} is no memory at all")
@@ -108,8 +117,8 @@ class CupyRuntime(ABC):
         try:
             pointer = self._allocate_device(memory, nbytes)
         except RuntimeError as error:
-            detail = f"({nbytes} bytes; {self._free_or_unknown(memory.index)} bytes are free)"
-            raise fault(f"{self.prefix}Malloc", memory.index, error, detail) from error
+            call = getattr(error, "call", f"{self.prefix}Malloc")  # hip-python's errors know theirs
+            raise self._not_allocated(call, memory.index, error, nbytes) from error
         return Allocation(pointer, nbytes, memory, memory.index)
 
     def owner_of(self, pointer: int) -> int:
@@ -117,7 +126,7 @@ class CupyRuntime(ABC):
         try:
             return int(self._cuda.pointerGetAttributes(pointer).device)
         except RuntimeError as error:
-            raise fault(f"{self.prefix}PointerGetAttributes", HOST, error) from error
+            raise fault(f"{self.prefix}PointerGetAttributes", self._current(), error) from error
 
     def free(self, allocation: Allocation) -> None:
         try:
@@ -127,7 +136,8 @@ class CupyRuntime(ABC):
                 self._use(allocation.owner)
                 self._cuda.free(allocation.pointer)
         except RuntimeError as error:
-            raise fault(f"{self.prefix}Free", allocation.owner, error) from error
+            call = self.free_pinned_call if allocation.owner == HOST else f"{self.prefix}Free"
+            raise fault(call, allocation.owner, error) from error
 
     def enable_peer(self, device: int, peer: int) -> None:
         self._use(device)
@@ -148,24 +158,27 @@ class CupyRuntime(ABC):
         return stream
 
     def close_stream(self, stream: Stream) -> None:
-        self._streams.pop(stream.handle, None)
         try:
             self._cuda.streamDestroy(stream.handle)
         except RuntimeError as error:
             raise fault(f"{self.prefix}StreamDestroy", stream.device, error) from error
+        del self._streams[stream.handle]
 
     def create_event(self, device: int) -> int:
         self._use(device)
         try:
-            return int(self._cuda.eventCreate())
+            event = int(self._cuda.eventCreate())
         except RuntimeError as error:
             raise fault(f"{self.prefix}EventCreate", device, error) from error
+        self._events[event] = device
+        return event
 
     def destroy_event(self, event: int) -> None:
         try:
             self._cuda.eventDestroy(event)
         except RuntimeError as error:
-            raise fault(f"{self.prefix}EventDestroy", HOST, error) from error
+            raise fault(f"{self.prefix}EventDestroy", self._events[event], error) from error
+        del self._events[event]
 
     def record(self, event: int, stream: Stream) -> None:
         try:
@@ -186,14 +199,14 @@ class CupyRuntime(ABC):
         try:
             self._cuda.check_status(status)
         except RuntimeError as error:
-            raise fault(f"{self.prefix}EventQuery", HOST, error) from error
+            raise fault(f"{self.prefix}EventQuery", self._events[event], error) from error
         return True
 
     def elapsed_seconds(self, start: int, stop: int) -> float:
         try:
             return float(self._cuda.eventElapsedTime(start, stop)) * 1e-3
         except RuntimeError as error:
-            raise fault(f"{self.prefix}EventElapsedTime", HOST, error) from error
+            raise fault(f"{self.prefix}EventElapsedTime", self._events[start], error) from error
 
     def synchronize(self, stream: Stream) -> None:
         try:
@@ -220,11 +233,11 @@ class CupyRuntime(ABC):
 
     def launch(self, kernel: Kernel, grid: int, block: int, args: Sequence[Any], stream: Stream) -> None:
         loaded = cast(LoadedKernel, kernel)
+        self._use(loaded.device)
         try:
-            self._cuda.setDevice(loaded.device)
             loaded.function((grid,), (block,), args, 0, stream)
         except RuntimeError as error:
-            raise fault(f"launch of {loaded.name}", loaded.device, error) from error
+            raise fault(f"{self.launch_call} of {loaded.name}", loaded.device, error) from error
 
     @abstractmethod
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None: ...
@@ -284,10 +297,10 @@ class CupyRuntime(ABC):
         source = np.frombuffer(data, dtype=np.uint8)
         try:
             self._cuda.memcpy(pointer, source.ctypes.data, len(data), COPY_KIND_DEFAULT)
-            # A copy from pageable memory may return once it is staged; "blocking" here means that it arrived.
-            self._cuda.streamSynchronize(0)
         except RuntimeError as error:
             raise fault(f"{self.prefix}Memcpy", device, error) from error
+        # A copy from pageable memory may return once it is staged; "blocking" here means that it arrived.
+        self.synchronize(CupyStream(device, 0))
 
     def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
         self._host.copy(destination, source, nbytes, threads)
@@ -305,12 +318,13 @@ class CupyRuntime(ABC):
             raise fault(f"{self.prefix}MemGetInfo", device, error) from error
 
     def close(self) -> None:
-        """Destroy the streams still open and let go of the modules; a lost device must not keep us from ending."""
+        """Destroy what is still open and let go of the modules; a lost device must not keep us from ending."""
+        for event in list(self._events):
+            with contextlib.suppress(RuntimeFault):
+                self.destroy_event(event)
         for stream in list(self._streams.values()):
-            try:
+            with contextlib.suppress(RuntimeFault):
                 self.close_stream(stream)
-            except RuntimeFault:
-                continue
         self._kernels.clear()
         self._modules.clear()
         self._host.close()
@@ -332,7 +346,7 @@ class CupyRuntime(ABC):
         try:
             return module.get_function(name).kernel
         except RuntimeError as error:
-            raise fault(f"look-up of kernel {name}", device, error) from error
+            raise fault(f"{self.look_up_call} of {name}", device, error) from error
 
     def _use(self, device: int) -> None:
         try:
@@ -340,8 +354,20 @@ class CupyRuntime(ABC):
         except RuntimeError as error:
             raise fault(f"{self.prefix}SetDevice", device, error) from error
 
-    def _free_or_unknown(self, device: int) -> int | str:
+    def _current(self) -> int:
+        """Return the device that a call without one was for; the host where not even that is answered."""
         try:
-            return self.free_bytes(device)
+            return int(self._cuda.getDevice())
+        except RuntimeError:
+            return HOST
+
+    def _not_allocated(self, call: str, device: int, error: RuntimeError, nbytes: int) -> RuntimeFault:
+        """Say how much was asked for and how much there is; and what to do, where it was too much."""
+        try:
+            free: int | str = self.free_bytes(device)
         except RuntimeFault:
-            return "an unknown number of"
+            free = "an unknown number of"
+        found = fault(call, device, error, f"({nbytes} bytes asked for; {free} bytes are free)")
+        if not found.out_of_memory:
+            return found
+        return RuntimeFault(found.call, device, found.code, f"{found.message}: {OUT_OF_MEMORY_ADVICE}")

@@ -74,14 +74,19 @@ class HipApi:
         )
 
     def attribute(self, name: str, device: int) -> int | None:
-        """Return ``hipDeviceAttribute<name>``; None where this hip-python or this runtime does not know it."""
+        """Return ``hipDeviceAttribute<name>``; None where this hip-python or this runtime does not know it.
+
+        Raises :class:`HipError` for a device that does not answer.
+        """
         attribute = getattr(self._hip.hipDeviceAttribute_t, f"hipDeviceAttribute{name}", None)
         if attribute is None:
             return None
         try:
             return int(self._ask("hipDeviceGetAttribute", attribute, device))
-        except HipError:
-            return None
+        except HipError as error:
+            if error.code in ("hipErrorInvalidValue", "hipErrorNotSupported"):
+                return None
+            raise
 
     def uuid(self, device: int) -> str | None:
         """Return the 16 characters of hipDeviceGetUuid, which on AMD spell the unique id in hexadecimal."""

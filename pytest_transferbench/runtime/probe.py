@@ -119,7 +119,7 @@ def _read_rocm(kfd_root: Path, emulated: str | None) -> Node:
     except ImportError as error:
         raise ProbeError(why_import_failed("ROCm", "hip-python", "rocm", error, ROCM_ROOTS)) from error
     except hip_api.HipError as error:
-        raise ProbeError(f"no ROCm device: {error}") from error
+        raise ProbeError(f"no ROCm device: {error.call} failed: {error}") from error
     if not node.devices:
         raise ProbeError(
             "no ROCm device: the driver shows none (is ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES empty?)"

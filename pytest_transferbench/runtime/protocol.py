@@ -21,6 +21,11 @@ class RuntimeFault(Exception):  # noqa: N818 - a fault is a device's, an error w
         self.call, self.device, self.code, self.message = call, device, code, message
         super().__init__(f"{call} on {'the host' if device < 0 else f'GPU {device}'} failed: {code} {message}".rstrip())
 
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it was memory that there was too little of."""
+        return self.code in ("hipErrorOutOfMemory", "cudaErrorMemoryAllocation", "MemoryError")
+
 
 @dataclass(frozen=True)
 class Allocation:

@@ -49,6 +49,8 @@ class RocmRuntime(CupyRuntime):
 
     name = "rocm"
     prefix = "hip"
+    pinned_call, free_pinned_call = "hipHostMalloc", "hipHostFree"
+    look_up_call, launch_call = "hipModuleGetFunction", "hipModuleLaunchKernel"
 
     def __init__(self, host: HostWork, hip: hip_api.HipApi, code_folder: Path, emulated: bool = False) -> None:
         super().__init__(host)
@@ -64,7 +66,10 @@ class RocmRuntime(CupyRuntime):
 
     def stamp_hz(self, device: int) -> float:
         """Return the wall clock's rate; HIP says kHz, and says 0 where the driver did not tell it."""
-        return (self._hip.attribute("WallClockRate", device) or 0) * 1000.0
+        try:
+            return (self._hip.attribute("WallClockRate", device) or 0) * 1000.0
+        except hip_api.HipError as error:
+            raise fault(error.call, device, error) from error
 
     def deadline_hz(self, device: int) -> float:
         return EMULATED_DEADLINE_HZ if self.emulated else self.stamp_hz(device)
@@ -90,28 +95,39 @@ class RocmRuntime(CupyRuntime):
         """Compile with hiprtc for the device's own architecture and load the code object: no ``hipcc`` is needed."""
         import cupy
 
+        text = hipkernels.source(source)
         try:
-            text = hipkernels.source(source)
             target = self._hip.properties(device).gcn_arch_name
+        except hip_api.HipError as error:
+            raise fault(error.call, device, error) from error
+        try:
             all_options = (*options, f"--offload-arch={target}")
             path = code_object(
                 (text, *all_options, self._hip.compiler_version()),
                 lambda: self._hip.compile(text, f"{source}.hip", all_options),
                 self._code_folder,
             )
+        except RuntimeError as error:
+            raise fault(f"compilation of {source}.hip", device, error) from error
+        try:
             module = cupy.RawModule(path=str(path))
             module.compile()
         except RuntimeError as error:
-            raise fault(f"compilation of {source}.hip", device, error) from error
+            raise fault(f"hipModuleLoad of {source}.hip", device, error) from error
         return module
 
 
 def open_rocm(emulate: str | None) -> RocmRuntime:
     """Open ROCm, or the emulated node that ``emulate`` names (a model or a file), in this process.
 
-    Raises ``ImportError`` for a library that does not load, and what the emulator refuses as ``EmulatorError``.
+    Raises ``ImportError`` for a library that does not load, what the emulator refuses as ``EmulatorError``, and
+    :class:`RuntimeFault` for a runtime that does not answer.
     """
-    if emulate is None:
-        return RocmRuntime(RealHost(), hip_api.load(), cache_folder())
-    activation = activate(emulate)
-    return RocmRuntime(EmulatedHost(activation), hip_api.load(), activation.code_folder, emulated=True)
+    activation = activate(emulate) if emulate is not None else None
+    try:
+        hip = hip_api.load()
+    except hip_api.HipError as error:
+        raise fault(error.call, HOST, error) from error
+    if activation is None:
+        return RocmRuntime(RealHost(), hip, cache_folder())
+    return RocmRuntime(EmulatedHost(activation), hip, activation.code_folder, emulated=True)

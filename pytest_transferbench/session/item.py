@@ -20,6 +20,7 @@ from pytest_transferbench.transfer import Case, Test, Transfer, TransferOrTest
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
     from pytest_transferbench.judge import Limits
+    from pytest_transferbench.runtime import RuntimeFault
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class ItemBench:
             try:
                 lease = stack.enter_context(self._run.bench().lease(self.case))
             except RuntimeFault as fault:
-                denied = self._not_leased(self.case, str(fault))
+                denied = self._not_leased(self.case, fault)
             if denied is not None:
                 self._conclude(self.case, denied, judge=True)
             self._lease = (self.case, lease)
@@ -133,20 +134,20 @@ class ItemBench:
             with bench.lease(case) as lease:
                 return bench.measure(lease, key=key, data=data)
         except RuntimeFault as fault:
-            return self._not_leased(case, str(fault))
+            return self._not_leased(case, fault)
 
-    def _not_leased(self, case: Case, detail: str) -> Measurement:
+    def _not_leased(self, case: Case, fault: RuntimeFault) -> Measurement:
         """What there is to say about a case whose buffers could not be had."""
-        transfer = case.transfer
+        transfer, key = case.transfer, self._key(case)
         return Measurement(
-            key=self._key(case),
+            key=key,
             transfer=transfer,
             op=transfer.op,
             link_class=link_class_of(transfer, self._run.node),
             nbytes=transfer.nbytes,
             method={},
             digest="",
-            faults=(Fault("DEVICE_ERROR", detail),),
+            faults=(Fault("DEVICE_ERROR", f"{key}: {fault}"),),
             emulated=self._run.node.emulated,
         )
 

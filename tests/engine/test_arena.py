@@ -18,15 +18,19 @@ class CountingRuntime:
     room: int = 1 << 20
     live: dict[int, int] = dataclasses.field(default_factory=dict)
     made: int = 0
+    refused_frees: int = 0
 
     def allocate(self, memory: Memory, nbytes: int) -> Allocation:
         if sum(self.live.values()) + nbytes > self.room:
-            raise RuntimeFault("malloc", memory.owner, "OutOfMemory")
+            raise RuntimeFault("malloc", memory.owner, "hipErrorOutOfMemory")
         self.made += 1
         self.live[self.made] = nbytes
         return Allocation(self.made, nbytes, memory, memory.owner)
 
     def free(self, allocation: Allocation) -> None:
+        if self.refused_frees:
+            self.refused_frees -= 1
+            raise RuntimeFault("free", allocation.owner, "hipErrorUnknown")
         del self.live[allocation.pointer]
 
 
@@ -70,7 +74,7 @@ def test_another_case_keeps_only_its_own_devices(arena: Arena, runtime: Counting
 
 def test_nothing_is_lost_when_memory_runs_out(arena: Arena, runtime: CountingRuntime) -> None:
     arena.take("source", G0, 1000)
-    with pytest.raises(RuntimeFault, match="malloc on GPU 0 failed: OutOfMemory"):
+    with pytest.raises(RuntimeFault, match="malloc on GPU 0 failed: hipErrorOutOfMemory"):
         arena.take("source", G0, 1 << 21)
     assert runtime.live == {}
     arena.clear()
@@ -83,3 +87,44 @@ def test_what_an_earlier_case_left_makes_room(arena: Arena, runtime: CountingRun
     arena.keep_only({0})
     assert arena.take("destination", G0, 2500).nbytes == 2500
     assert arena.held_bytes() == 2500
+
+
+def test_nothing_is_kept_of_a_spoilt_case(arena: Arena, runtime: CountingRuntime) -> None:
+    with arena.case():
+        arena.take("source", G0, 1000)
+        arena.spoil()
+        assert arena.held_bytes() == 1000, "the case may still look at it"
+    assert runtime.live == {}
+    with arena.case():
+        arena.take("source", G0, 1000)
+    assert arena.held_bytes() == 1000, "the next case is its own"
+
+
+def test_a_spoilt_case_within_a_case_leaves_the_outer_one_alone(arena: Arena, runtime: CountingRuntime) -> None:
+    with arena.case():
+        arena.take("source", G0, 1000)
+        with arena.case():
+            arena.take("source", G0, 2000)
+            arena.spoil()
+    assert arena.held_bytes() == sum(runtime.live.values()) == 1000
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_memory_that_was_not_given_back_is_given_back_later(
+    arena: Arena, runtime: CountingRuntime, refused: int
+) -> None:
+    with arena.case():
+        arena.take("source", G0, 1000)
+        arena.spoil()
+        runtime.refused_frees = refused
+    assert arena.held_bytes() == sum(runtime.live.values()) == (1000 if refused > 1 else 0)
+    arena.clear()
+    assert runtime.live == {}
+
+
+def test_memory_of_a_lost_device_is_given_up(arena: Arena, runtime: CountingRuntime) -> None:
+    arena.take("source", G0, 1000)
+    arena.take("source", G1, 2000)
+    arena.forget(1)
+    arena.clear()
+    assert sum(runtime.live.values()) == 2000

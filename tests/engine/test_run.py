@@ -164,11 +164,12 @@ def test_a_fault_while_the_callers_data_is_spread_is_in_the_measurement(
     def fails(*_: object) -> None:
         raise RuntimeFault(call, 0, "hipErrorUnknown")
 
+    fails_once = nth_call(getattr(bench.runtime, call), 0, fails)
     data = np.arange(MIB // 4, dtype=np.uint32)
     transfer = Transfer.push("G0", "G1", MIB)
     with bench.lease(Case(transfer, samples=1, **SMALL)) as lease:
         with monkeypatch.context() as patched:
-            patched.setattr(bench.runtime, call, fails)
+            patched.setattr(bench.runtime, call, fails_once)
             measurement = bench.measure(lease, key="test/data", data=data)
         assert verdicts(measurement) == ["DEVICE_ERROR"]
         assert bench.measure(lease, key="test/data", data=data).wrong_words == 0

@@ -204,6 +204,7 @@ class HipCode(enum.IntEnum):
     """``hipError_t`` and ``hiprtcResult``."""
 
     hipSuccess = 0
+    hipErrorInvalidValue = 1
     hipErrorOutOfMemory = 2
     hipErrorNoDevice = 100
     HIPRTC_ERROR_COMPILATION = 6
@@ -274,7 +275,7 @@ class FakeHip:
 
     def hipDeviceGetAttribute(self, attribute: str, device: int) -> tuple[Any, ...]:
         if attribute not in self.attributes:
-            return HipCode.hipErrorOutOfMemory, 12345
+            return HipCode.hipErrorInvalidValue, 12345
         return self._answer("hipDeviceGetAttribute", self.attributes[attribute])
 
     def hipDeviceGetUuid(self, device: int) -> tuple[Any, ...]:

@@ -64,7 +64,9 @@ def test_running_out_names_the_call_the_size_and_what_is_free(cuda: FakeCudaRunt
         runtime.allocate(Memory("G", 0), 4096)
     assert (caught.value.call, caught.value.device, caught.value.code) == ("cudaMalloc", 0, "cudaErrorMemoryAllocation")
     assert str(caught.value) == (
-        "cudaMalloc on GPU 0 failed: cudaErrorMemoryAllocation out of memory (4096 bytes; 700 bytes are free)"
+        "cudaMalloc on GPU 0 failed: cudaErrorMemoryAllocation out of memory "
+        "(4096 bytes asked for; 700 bytes are free): "
+        "use smaller sizes (--transfer-sizes) or a smaller rotation (--transfer-rotate)"
     )
 
 
@@ -99,7 +101,7 @@ def test_what_does_not_compile_is_a_fault_with_the_log_and_is_tried_again(runtim
 
 
 def test_a_kernel_that_is_not_in_the_source(runtime: CudaRuntime) -> None:
-    with pytest.raises(RuntimeFault, match="look-up of kernel missing on GPU 0 failed: CUDA_ERROR_NOT_FOUND"):
+    with pytest.raises(RuntimeFault, match="cuModuleGetFunction of missing on GPU 0 failed: CUDA_ERROR_NOT_FOUND"):
         runtime.compile(0, "copy", ["missing"], {})
 
 
@@ -112,7 +114,7 @@ def test_a_launch_runs_on_the_kernels_device_and_the_given_stream(cuda: FakeCuda
     assert cuda.calls == [("setDevice", 1)]
     assert FakeRawModule.launches == [("a", (64,), (512,), args, stream.handle)]
     FakeRawModule.launch_fails = FakeCudaError(719, "CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure")
-    with pytest.raises(RuntimeFault, match=r"^launch of a on GPU 1 failed: CUDA_ERROR_LAUNCH_FAILED unspecified"):
+    with pytest.raises(RuntimeFault, match=r"^cuLaunchKernel of a on GPU 1 failed: CUDA_ERROR_LAUNCH_FAILED "):
         runtime.launch(kernel, 64, 512, args, stream)
 
 

@@ -51,10 +51,15 @@ def test_fine_and_uncached_memory_come_from_hip_with_their_flags(cuda: FakeCudaR
 
 def test_hips_own_failure_is_a_fault_like_any_other(bench: Bench) -> None:
     bench.hip.fail["hipExtMallocWithFlags"] = HipCode.hipErrorOutOfMemory
-    with pytest.raises(
-        RuntimeFault, match=r"^hipMalloc on GPU 0 failed: hipErrorOutOfMemory out of memory \(4096 bytes"
-    ):
+    call = "hipExtMallocWithFlags"
+    with pytest.raises(RuntimeFault, match=rf"^{call} on GPU 0 failed: hipErrorOutOfMemory out of memory \(4096 bytes"):
         bench.runtime.allocate(Memory("U", 0), 4096)
+
+
+def test_a_clock_whose_rate_cannot_be_asked_is_a_fault_and_no_rate_of_zero(bench: Bench) -> None:
+    bench.hip.fail["hipDeviceGetAttribute"] = HipCode.hipErrorNoDevice
+    with pytest.raises(RuntimeFault, match=r"^hipDeviceGetAttribute on GPU 1 failed: hipErrorNoDevice "):
+        bench.runtime.stamp_hz(1)
 
 
 def test_host_memory_is_coherent(cuda: FakeCudaRuntime, bench: Bench) -> None:

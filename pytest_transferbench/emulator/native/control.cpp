@@ -107,13 +107,20 @@ HIP_API double transferbench_emulator_host_copy(void* destination, const void* s
 }
 
 struct EmulatorCounters {
-  uint64_t allocations, bytes, resident, pool, calls;
+  uint64_t allocations, bytes, resident, pool;
 };
 
 HIP_API void transferbench_emulator_counters(EmulatorCounters* counters) {
   const MemoryUse use = memory().use();
-  *counters = {use.allocations, use.bytes, use.resident, memory().pool_used(), runtime().calls};
+  *counters = {use.allocations, use.bytes, use.resident, memory().pool_used()};
 }
+
+// Replaces the planned faults and counts all calls anew. Returns 0, or the length of what is wrong, in `message`.
+HIP_API size_t transferbench_emulator_plan_faults(const char* faults, char* message, size_t size) {
+  return hand_out(plan_faults(faults), message, size);
+}
+
+HIP_API size_t transferbench_emulator_call_counts(char* text, size_t size) { return hand_out(call_counts(), text, size); }
 
 HIP_API uint64_t transferbench_emulator_moved_bytes(int from, int to) { return moved_bytes(from, to); }
 

@@ -93,7 +93,7 @@ hipError_t copy(void* destination, const void* source, size_t nbytes, int kind, 
   if (!blocking && from.known && to.known) return hipSuccess;
   raise_host_clock(completion->wait());
   advance_host_clock(model().synchronize);
-  return runtime().devices[stream->device]->sticky;
+  return lost(stream->device);
 }
 
 hipError_t fill(void* destination, size_t count, hipStream_t handle, bool blocking, int value, size_t width) {
@@ -121,7 +121,7 @@ hipError_t fill(void* destination, size_t count, hipStream_t handle, bool blocki
   if (error != hipSuccess || !completion || !blocking) return error;
   raise_host_clock(completion->wait());
   advance_host_clock(model().synchronize);
-  return runtime().devices[stream->device]->sticky;
+  return lost(stream->device);
 }
 
 hipError_t check_devices(int first, int second) {
@@ -138,29 +138,29 @@ HIP_API hipError_t hipMemcpy(void* destination, const void* source, size_t nbyte
 }
 HIP_API hipError_t hipMemcpyWithStream(void* destination, const void* source, size_t nbytes, int kind,
                                        hipStream_t stream) {
-  return api([&] { return copy(destination, source, nbytes, kind, stream, true); });
+  return api_on(stream, [&] { return copy(destination, source, nbytes, kind, stream, true); });
 }
 HIP_API hipError_t hipMemcpyAsync(void* destination, const void* source, size_t nbytes, int kind,
                                   hipStream_t stream) {
-  return api([&] { return copy(destination, source, nbytes, kind, stream, false); });
+  return api_on(stream, [&] { return copy(destination, source, nbytes, kind, stream, false); });
 }
 HIP_API hipError_t hipMemcpyDtoD(void* destination, void* source, size_t nbytes) {
   return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, nullptr, true); });
 }
 HIP_API hipError_t hipMemcpyDtoDAsync(void* destination, void* source, size_t nbytes, hipStream_t stream) {
-  return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, stream, false); });
+  return api_on(stream, [&] { return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, stream, false); });
 }
 HIP_API hipError_t hipMemcpyHtoD(void* destination, const void* source, size_t nbytes) {
   return api([&] { return copy(destination, source, nbytes, hipMemcpyHostToDevice, nullptr, true); });
 }
 HIP_API hipError_t hipMemcpyHtoDAsync(void* destination, const void* source, size_t nbytes, hipStream_t stream) {
-  return api([&] { return copy(destination, source, nbytes, hipMemcpyHostToDevice, stream, false); });
+  return api_on(stream, [&] { return copy(destination, source, nbytes, hipMemcpyHostToDevice, stream, false); });
 }
 HIP_API hipError_t hipMemcpyDtoH(void* destination, void* source, size_t nbytes) {
   return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToHost, nullptr, true); });
 }
 HIP_API hipError_t hipMemcpyDtoHAsync(void* destination, void* source, size_t nbytes, hipStream_t stream) {
-  return api([&] { return copy(destination, source, nbytes, hipMemcpyDeviceToHost, stream, false); });
+  return api_on(stream, [&] { return copy(destination, source, nbytes, hipMemcpyDeviceToHost, stream, false); });
 }
 
 // The device numbers are only checked for being there: the stream decides who copies.
@@ -173,7 +173,7 @@ HIP_API hipError_t hipMemcpyPeer(void* destination, int destination_device, cons
 }
 HIP_API hipError_t hipMemcpyPeerAsync(void* destination, int destination_device, const void* source,
                                       int source_device, size_t nbytes, hipStream_t stream) {
-  return api([&]() -> hipError_t {
+  return api_on(stream, [&]() -> hipError_t {
     if (const hipError_t error = check_devices(destination_device, source_device)) return error;
     return copy(destination, source, nbytes, hipMemcpyDeviceToDevice, stream, false);
   });
@@ -182,7 +182,7 @@ HIP_API hipError_t hipMemcpyPeerAsync(void* destination, int destination_device,
 // Entries run one after another, and their attributes are ignored, as the runtimes of 2026 do.
 HIP_API hipError_t hipMemcpyBatchAsync(void** destinations, void** sources, size_t* sizes, size_t count, void*,
                                        size_t*, size_t, size_t* fail_index, hipStream_t stream) {
-  return api([&]() -> hipError_t {
+  return api_on(stream, [&]() -> hipError_t {
     if (!destinations || !sources || !sizes || !count) return hipErrorInvalidValue;
     for (size_t i = 0; i < count; ++i) {
       const hipError_t error = copy(destinations[i], sources[i], sizes[i], hipMemcpyDefault, stream, false);
@@ -198,20 +198,20 @@ HIP_API hipError_t hipMemset(void* destination, int value, size_t nbytes) {
   return api([&] { return fill(destination, nbytes, nullptr, true, value, 1); });
 }
 HIP_API hipError_t hipMemsetAsync(void* destination, int value, size_t nbytes, hipStream_t stream) {
-  return api([&] { return fill(destination, nbytes, stream, false, value, 1); });
+  return api_on(stream, [&] { return fill(destination, nbytes, stream, false, value, 1); });
 }
 HIP_API hipError_t hipMemsetD8Async(void* destination, unsigned char value, size_t count, hipStream_t stream) {
-  return api([&] { return fill(destination, count, stream, false, value, 1); });
+  return api_on(stream, [&] { return fill(destination, count, stream, false, value, 1); });
 }
 HIP_API hipError_t hipMemsetD32(void* destination, int value, size_t count) {
   return api([&] { return fill(destination, count, nullptr, true, value, 4); });
 }
 HIP_API hipError_t hipMemsetD32Async(void* destination, int value, size_t count, hipStream_t stream) {
-  return api([&] { return fill(destination, count, stream, false, value, 4); });
+  return api_on(stream, [&] { return fill(destination, count, stream, false, value, 4); });
 }
 
 HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t nbytes, int device, hipStream_t handle) {
-  return api([&]() -> hipError_t {
+  return api_on(handle, [&]() -> hipError_t {
     const auto allocation = memory().find(pointer);
     const auto stream = resolve(handle);
     if (!stream) return hipErrorInvalidHandle;

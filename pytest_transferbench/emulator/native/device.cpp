@@ -122,6 +122,7 @@ constexpr ErrorText error_texts[] = {
     {hipErrorInvalidDevice, "hipErrorInvalidDevice", "invalid device ordinal"},
     {hipErrorInvalidImage, "hipErrorInvalidImage", "device kernel image is invalid"},
     {hipErrorNoBinaryForGpu, "hipErrorNoBinaryForGpu", "no kernel image is available for execution on the device"},
+    {hipErrorECCNotCorrectable, "hipErrorECCNotCorrectable", "uncorrectable ECC error encountered"},
     {hipErrorUnsupportedLimit, "hipErrorUnsupportedLimit", "limit is not supported on this architecture"},
     {hipErrorFileNotFound, "hipErrorFileNotFound", "file not found"},
     {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid resource handle"},
@@ -135,6 +136,7 @@ constexpr ErrorText error_texts[] = {
      "part or all of the requested memory range is already mapped"},
     {hipErrorHostMemoryNotRegistered, "hipErrorHostMemoryNotRegistered",
      "pointer does not correspond to a registered memory region"},
+    {hipErrorLaunchTimeOut, "hipErrorLaunchTimeOut", "the launch timed out and was terminated"},
     {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
     {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
     {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported",
@@ -157,20 +159,26 @@ constexpr int hip_version = 70051831;  // below 8: CuPy refuses a runtime of the
 
 HIP_API const char* hipGetErrorName(hipError_t code) { return describe(code).name; }
 HIP_API const char* hipGetErrorString(hipError_t code) { return describe(code).text; }
-HIP_API hipError_t hipPeekAtLastError() { return last_error; }
-HIP_API hipError_t hipGetLastError() {
+// These two tell what another call left and never fail themselves: their result is a plain number.
+HIP_API int hipPeekAtLastError() { return last_error; }
+HIP_API int hipGetLastError() {
   const hipError_t error = last_error;
   last_error = hipSuccess;
   return error;
 }
 HIP_API hipError_t hipInit(unsigned flags) { return api([&] { return flags ? hipErrorInvalidValue : hipSuccess; }); }
 
-HIP_API hipError_t hipDriverGetVersion(int* version) {
-  if (!version) return hipErrorInvalidValue;
-  *version = hip_version;
-  return hipSuccess;
+namespace {
+
+hipError_t get_version(int* version, const char* call = __builtin_FUNCTION()) {
+  if (version) *version = hip_version;  // also where there is no device
+  return api([&] { return version ? hipSuccess : hipErrorInvalidValue; }, call);
 }
-HIP_API hipError_t hipRuntimeGetVersion(int* version) { return hipDriverGetVersion(version); }
+
+}  // namespace
+
+HIP_API hipError_t hipDriverGetVersion(int* version) { return get_version(version); }
+HIP_API hipError_t hipRuntimeGetVersion(int* version) { return get_version(version); }
 
 // ---- choosing a device ----
 
@@ -194,7 +202,7 @@ HIP_API hipError_t hipDeviceGet(int* device, int ordinal) {
   });
 }
 HIP_API hipError_t hipSetDevice(int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!is_device(device)) return hipErrorInvalidDevice;
     current_device = device;
     return hipSuccess;
@@ -206,6 +214,7 @@ HIP_API hipError_t hipDeviceSynchronize() {
 HIP_API hipError_t hipDeviceReset() {
   return api([]() -> hipError_t {
     synchronize_device(current_device);
+    if (lost(current_device)) memory().release_all_of(current_device);  // hipFree could not
     runtime().devices[current_device]->sticky = hipSuccess;
     return hipSuccess;
   });
@@ -214,7 +223,7 @@ HIP_API hipError_t hipDeviceReset() {
 // ---- what a device is ----
 
 HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* result, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!result) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     *result = properties(device);
@@ -223,7 +232,7 @@ HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* result, int
 }
 
 HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!value) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     const hipDeviceProp_tR0600 p = properties(device);
@@ -274,7 +283,7 @@ HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) 
 }
 
 HIP_API hipError_t hipDeviceGetName(char* name, int length, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!name || length <= 0) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     std::snprintf(name, static_cast<size_t>(length), "%s", model().device_name.c_str());
@@ -282,7 +291,7 @@ HIP_API hipError_t hipDeviceGetName(char* name, int length, int device) {
   });
 }
 HIP_API hipError_t hipDeviceTotalMem(size_t* nbytes, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!nbytes) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     *nbytes = model().memory;
@@ -290,7 +299,7 @@ HIP_API hipError_t hipDeviceTotalMem(size_t* nbytes, int device) {
   });
 }
 HIP_API hipError_t hipDeviceComputeCapability(int* major, int* minor, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!major || !minor) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     const hipDeviceProp_tR0600 p = properties(device);
@@ -300,7 +309,7 @@ HIP_API hipError_t hipDeviceComputeCapability(int* major, int* minor, int device
   });
 }
 HIP_API hipError_t hipDeviceGetPCIBusId(char* address, int length, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     constexpr int shortest = 13;  // "0000:0c:00.0" and its end
     if (!address || length < shortest) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
@@ -326,7 +335,7 @@ HIP_API hipError_t hipDeviceGetByPCIBusId(int* device, const char* address) {
   });
 }
 HIP_API hipError_t hipDeviceGetUuid(hipUUID* result, int device) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!result) return hipErrorInvalidValue;
     if (!is_device(device)) return hipErrorInvalidDevice;
     *result = uuid(device);
@@ -343,7 +352,7 @@ HIP_API hipError_t hipDeviceGetLimit(size_t* value, int) {
 // ---- peers and links ----
 
 HIP_API hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
-  return api([&]() -> hipError_t {
+  return api_for(device, [&]() -> hipError_t {
     if (!can) return hipErrorInvalidValue;
     if (!is_device(device) || !is_device(peer)) return hipErrorInvalidDevice;
     *can = device != peer;
@@ -354,6 +363,7 @@ HIP_API hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   return api([&]() -> hipError_t {
     if (flags) return hipErrorInvalidValue;
     if (!is_device(peer) || peer == current_device) return hipErrorInvalidDevice;
+    if (const hipError_t error = lost(current_device)) return error;
     std::lock_guard lock(runtime().mutex);
     char& enabled = runtime().devices[current_device]->peers[peer];
     if (enabled) return hipErrorPeerAccessAlreadyEnabled;

@@ -17,10 +17,46 @@ int capture_status(const Stream& stream) {
   return stream.capture->invalidated ? capture_invalidated : capture_active;
 }
 
+hipError_t capture_info(hipStream_t handle, int* status, unsigned long long* id,
+                        const char* call = __builtin_FUNCTION()) {
+  return api_on(
+      handle,
+      [&]() -> hipError_t {
+        std::lock_guard lock(runtime().mutex);
+        const auto stream = resolve(handle);
+        if (!stream) return hipErrorInvalidHandle;
+        if (!status) return hipErrorInvalidValue;
+        *status = capture_status(*stream);
+        if (id) *id = stream->capture ? stream->capture->id : 0;
+        return hipSuccess;
+      },
+      call);
+}
+
+hipError_t instantiate(void** executable, void* graph, const char* call = __builtin_FUNCTION()) {
+  return api(
+      [&]() -> hipError_t {
+        if (!executable || !graph) return hipErrorInvalidValue;
+        *executable = new Graph(*static_cast<Graph*>(graph));
+        return hipSuccess;
+      },
+      call);
+}
+
+hipError_t destroy(void* graph, const char* call = __builtin_FUNCTION()) {
+  return api(
+      [&]() -> hipError_t {
+        if (!graph) return hipErrorInvalidValue;
+        delete static_cast<Graph*>(graph);
+        return hipSuccess;
+      },
+      call);
+}
+
 }  // namespace
 
 HIP_API hipError_t hipStreamBeginCapture(hipStream_t handle, int) {
-  return api([&]() -> hipError_t {
+  return api_on(handle, [&]() -> hipError_t {
     std::lock_guard lock(runtime().mutex);
     const auto stream = resolve(handle);
     if (!stream) return hipErrorInvalidHandle;
@@ -35,7 +71,7 @@ HIP_API hipError_t hipStreamBeginCapture(hipStream_t handle, int) {
 }
 
 HIP_API hipError_t hipStreamEndCapture(hipStream_t handle, void** graph) {
-  return api([&]() -> hipError_t {
+  return api_on(handle, [&]() -> hipError_t {
     std::lock_guard lock(runtime().mutex);
     const auto stream = resolve(handle);
     if (!stream) return hipErrorInvalidHandle;
@@ -50,49 +86,31 @@ HIP_API hipError_t hipStreamEndCapture(hipStream_t handle, void** graph) {
 }
 
 HIP_API hipError_t hipStreamGetCaptureInfo(hipStream_t handle, int* status, unsigned long long* id) {
-  return api([&]() -> hipError_t {
-    std::lock_guard lock(runtime().mutex);
-    const auto stream = resolve(handle);
-    if (!stream) return hipErrorInvalidHandle;
-    if (!status) return hipErrorInvalidValue;
-    *status = capture_status(*stream);
-    if (id) *id = stream->capture ? stream->capture->id : 0;
-    return hipSuccess;
-  });
+  return capture_info(handle, status, id);
 }
 HIP_API hipError_t hipStreamGetCaptureInfo_v2(hipStream_t handle, int* status, unsigned long long* id, void** graph,
                                               const void** dependencies, size_t* dependency_count) {
   if (graph) *graph = nullptr;
   if (dependencies) *dependencies = nullptr;
   if (dependency_count) *dependency_count = 0;
-  return hipStreamGetCaptureInfo(handle, status, id);
+  return capture_info(handle, status, id);
 }
 HIP_API hipError_t hipStreamIsCapturing(hipStream_t handle, int* status) {
-  return hipStreamGetCaptureInfo(handle, status, nullptr);
+  return capture_info(handle, status, nullptr);
 }
 
 HIP_API hipError_t hipGraphInstantiate(void** executable, void* graph, void** error_node, char*, size_t) {
-  return api([&]() -> hipError_t {
-    if (!executable || !graph) return hipErrorInvalidValue;
-    if (error_node) *error_node = nullptr;
-    *executable = new Graph(*static_cast<Graph*>(graph));
-    return hipSuccess;
-  });
+  if (error_node) *error_node = nullptr;
+  return instantiate(executable, graph);
 }
 HIP_API hipError_t hipGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-  return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);
+  return instantiate(executable, graph);
 }
 HIP_API hipError_t hipGraphLaunch(void* executable, hipStream_t handle) {
-  return api([&]() -> hipError_t {
+  return api_on(handle, [&]() -> hipError_t {
     if (!executable) return hipErrorInvalidValue;
     return enqueue_all(resolve(handle), static_cast<Graph*>(executable)->nodes);
   });
 }
-HIP_API hipError_t hipGraphDestroy(void* graph) {
-  return api([&]() -> hipError_t {
-    if (!graph) return hipErrorInvalidValue;
-    delete static_cast<Graph*>(graph);
-    return hipSuccess;
-  });
-}
-HIP_API hipError_t hipGraphExecDestroy(void* executable) { return hipGraphDestroy(executable); }
+HIP_API hipError_t hipGraphDestroy(void* graph) { return destroy(graph); }
+HIP_API hipError_t hipGraphExecDestroy(void* executable) { return destroy(executable); }

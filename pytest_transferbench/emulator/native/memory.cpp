@@ -29,6 +29,15 @@ Table& table() {
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
+// Unmaps one allocation of the runtime's own under the table's lock; returns what follows it.
+auto give_back(Table& t, std::map<uintptr_t, Allocation>::iterator at) {
+  const Allocation gone = at->second;
+  t.pool_used -= round_up(gone.size, PAGE);
+  forget_reads(gone.base);
+  munmap(reinterpret_cast<void*>(gone.mapping), gone.mapping_size);
+  return t.allocations.erase(at);
+}
+
 }  // namespace
 
 Memory& memory() {
@@ -40,6 +49,7 @@ hipError_t Memory::allocate(void** pointer, size_t nbytes, int owner, int device
   if (!pointer) return hipErrorInvalidValue;
   *pointer = nullptr;
   if (!nbytes) return hipSuccess;
+  if (const hipError_t error = lost(device)) return error;
   const size_t length = round_up(nbytes, PAGE);
   Table& t = table();
   std::unique_lock lock(t.mutex);
@@ -81,17 +91,24 @@ hipError_t Memory::release(void* pointer, MemoryKind kind) {
     const auto found = t.allocations.find(reinterpret_cast<uintptr_t>(pointer));
     if (found == t.allocations.end() || !found->second.owned) return refused;
     if ((found->second.kind == MemoryKind::Host) != host) return refused;
+    if (const hipError_t error = host ? hipSuccess : lost(found->second.device)) return error;
   }
   wait_for_all_devices();  // outside the lock: kernels look allocations up while they finish
   std::unique_lock lock(t.mutex);
   const auto found = t.allocations.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == t.allocations.end()) return refused;
-  const Allocation gone = found->second;
-  t.allocations.erase(found);
-  t.pool_used -= round_up(gone.size, PAGE);
-  forget_reads(gone.base);
-  munmap(reinterpret_cast<void*>(gone.mapping), gone.mapping_size);
+  give_back(t, found);
   return hipSuccess;
+}
+
+void Memory::release_all_of(int device) {
+  Table& t = table();
+  std::unique_lock lock(t.mutex);
+  for (auto at = t.allocations.begin(); at != t.allocations.end();) {
+    const Allocation& allocation = at->second;
+    const bool gone = allocation.owned && allocation.kind != MemoryKind::Host && allocation.device == device;
+    at = gone ? give_back(t, at) : std::next(at);
+  }
 }
 
 hipError_t Memory::adopt(const Allocation& allocation) {
@@ -169,6 +186,18 @@ MemoryUse Memory::use() const {
 
 using namespace emulator;
 
+namespace {
+
+hipError_t allocate_host(void** pointer, size_t nbytes, unsigned flags, const char* call = __builtin_FUNCTION()) {
+  return api([&] { return memory().allocate(pointer, nbytes, HOST, current_device, MemoryKind::Host, flags); }, call);
+}
+
+hipError_t free_host(void* pointer, const char* call = __builtin_FUNCTION()) {
+  return api([&] { return memory().release(pointer, MemoryKind::Host); }, call);
+}
+
+}  // namespace
+
 HIP_API hipError_t hipMalloc(void** pointer, size_t nbytes) {
   return api([&] { return memory().allocate(pointer, nbytes, current_device, current_device, MemoryKind::Device, 0); });
 }
@@ -189,22 +218,19 @@ HIP_API hipError_t hipMallocManaged(void** pointer, size_t nbytes, unsigned flag
 }
 
 HIP_API hipError_t hipHostMalloc(void** pointer, size_t nbytes, unsigned flags) {
-  return api([&] { return memory().allocate(pointer, nbytes, HOST, current_device, MemoryKind::Host, flags); });
+  return allocate_host(pointer, nbytes, flags);
 }
 
 HIP_API hipError_t hipHostAlloc(void** pointer, size_t nbytes, unsigned flags) {
-  return hipHostMalloc(pointer, nbytes, flags);
+  return allocate_host(pointer, nbytes, flags);
 }
 
 HIP_API hipError_t hipFree(void* pointer) {
   return api([&] { return memory().release(pointer, MemoryKind::Device); });
 }
 
-HIP_API hipError_t hipHostFree(void* pointer) {
-  return api([&] { return memory().release(pointer, MemoryKind::Host); });
-}
-
-HIP_API hipError_t hipFreeHost(void* pointer) { return hipHostFree(pointer); }
+HIP_API hipError_t hipHostFree(void* pointer) { return free_host(pointer); }
+HIP_API hipError_t hipFreeHost(void* pointer) { return free_host(pointer); }
 
 HIP_API hipError_t hipHostRegister(void* pointer, size_t nbytes, unsigned flags) {
   return api([&]() -> hipError_t {
@@ -248,6 +274,7 @@ HIP_API hipError_t hipHostGetFlags(unsigned* flags, void* pointer) {
 HIP_API hipError_t hipMemGetInfo(size_t* available, size_t* total) {
   return api([&]() -> hipError_t {
     if (!available || !total) return hipErrorInvalidValue;
+    if (const hipError_t error = lost(current_device)) return error;
     *total = model().memory;
     *available = model().pool - memory().pool_used();
     return hipSuccess;

@@ -35,6 +35,7 @@ class Memory {
   hipError_t allocate(void** pointer, size_t nbytes, int owner, int device, MemoryKind kind, unsigned flags);
   hipError_t release(void* pointer, MemoryKind kind);
   hipError_t adopt(const Allocation& allocation);  // memory that something else made
+  void release_all_of(int device);                 // what a lost device still holds
   hipError_t drop(void* pointer);                  // forgets adopted memory
   void move(void* pointer, int owner);             // managed memory was prefetched to `owner`
 

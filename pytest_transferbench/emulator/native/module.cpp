@@ -87,6 +87,7 @@ int copy_to_memory(const char* image, size_t nbytes) {
 }
 
 hipError_t load(void** handle, const char* image, size_t nbytes) {
+  if (const hipError_t error = lost(current_device)) return error;
   if (nbytes < sizeof(Elf64_Ehdr) || std::memcmp(image, ELFMAG, SELFMAG) != 0) return hipErrorInvalidImage;
   auto module = std::make_shared<Module>();
   module->device = current_device;
@@ -174,17 +175,26 @@ OperationEnd execute(const Launch& launch, const OperationStart& start) {
 
 using namespace emulator;
 
-HIP_API hipError_t hipModuleLoadData(void** module, const void* image) {
-  return api([&]() -> hipError_t {
-    if (!module || !image) return hipErrorInvalidValue;
-    Elf64_Ehdr header;  // there is no length: the section table ends the file
-    std::memcpy(&header, image, sizeof header);
-    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return hipErrorInvalidImage;
-    return load(module, static_cast<const char*>(image), header.e_shoff + size_t{header.e_shentsize} * header.e_shnum);
-  });
+namespace {
+
+hipError_t load_image(void** module, const void* image, const char* call = __builtin_FUNCTION()) {
+  return api(
+      [&]() -> hipError_t {
+        if (!module || !image) return hipErrorInvalidValue;
+        Elf64_Ehdr header;  // there is no length: the section table ends the file
+        std::memcpy(&header, image, sizeof header);
+        if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return hipErrorInvalidImage;
+        const size_t nbytes = header.e_shoff + size_t{header.e_shentsize} * header.e_shnum;
+        return load(module, static_cast<const char*>(image), nbytes);
+      },
+      call);
 }
+
+}  // namespace
+
+HIP_API hipError_t hipModuleLoadData(void** module, const void* image) { return load_image(module, image); }
 HIP_API hipError_t hipModuleLoadDataEx(void** module, const void* image, unsigned, void*, void*) {
-  return hipModuleLoadData(module, image);
+  return load_image(module, image);
 }
 HIP_API hipError_t hipModuleLoad(void** module, const char* path) {
   return api([&]() -> hipError_t {
@@ -262,7 +272,7 @@ HIP_API hipError_t hipFuncGetAttribute(int* value, int attribute, void* handle) 
 HIP_API hipError_t hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                          unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
                                          hipStream_t stream_handle, void** parameters, void** extra) {
-  return api([&]() -> hipError_t {
+  return api_on(stream_handle, [&]() -> hipError_t {
     std::lock_guard lock(runtime().mutex);
     auto* function = static_cast<Function*>(handle);
     if (!functions().count(function)) return hipErrorInvalidHandle;

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "hip_abi.hpp"
@@ -17,13 +19,12 @@ struct Device {
   std::vector<char> peers;  // peers[b]: kernels of this device may touch memory of device b
   std::shared_ptr<Stream> null_stream;
   std::vector<std::shared_ptr<Stream>> streams;  // created by the program, without the null stream
-  std::atomic<hipError_t> sticky{hipSuccess};    // a kernel fault; ends the device until hipDeviceReset
+  std::atomic<hipError_t> sticky{hipSuccess};    // what ended the device; until hipDeviceReset all its calls return it
 };
 
 struct Runtime {
   std::recursive_mutex mutex;  // guards everything here, and the order in which work is enqueued
   std::vector<std::unique_ptr<Device>> devices;
-  std::atomic<uint64_t> calls{0};
 };
 
 Runtime& runtime();
@@ -33,13 +34,36 @@ extern thread_local hipError_t last_error;
 
 inline bool is_device(int index) { return index >= 0 && index < static_cast<int>(runtime().devices.size()); }
 
-// Runs the body of a HIP call: counts it, refuses it when there is no device, keeps its error for hipGetLastError.
+// What has ended a device, hipSuccess for one that works. Calls that touch a device ask this first.
+inline hipError_t lost(int device) { return runtime().devices[device]->sticky; }
+
+// Counts a use of `call` for `device`, and returns the code it fails with where a fault is planned for this use.
+hipError_t planned_fault(std::string_view call, int device);
+
+// Replaces all planned faults, "call nth code sticky device" a line with -1 for any device, and counts anew.
+// Returns an empty string or what is wrong in one line.
+std::string plan_faults(const std::string& text);
+
+// Every HIP call used so far with its number of uses, "call uses" a line.
+std::string call_counts();
+
+// Runs the body of a HIP call of `device`: counts it, refuses it when there is no device or a fault is planned for it,
+// keeps its error for hipGetLastError. `call` is the function this is written in: wrappers hand theirs on.
 template <class Body>
-hipError_t api(Body&& body) {
-  runtime().calls.fetch_add(1, std::memory_order_relaxed);
-  const hipError_t error = runtime().devices.empty() ? hipErrorNoDevice : body();
+hipError_t api(Body&& body, const char* call = __builtin_FUNCTION(), int device = current_device) {
+  hipError_t error = hipErrorNoDevice;
+  if (!runtime().devices.empty()) {
+    error = planned_fault(call, device);
+    if (error == hipSuccess) error = body();
+  }
   if (error != hipSuccess) last_error = error;
   return error;
+}
+
+// Runs the body of a HIP call that names its device.
+template <class Body>
+hipError_t api_for(int device, Body&& body, const char* call = __builtin_FUNCTION()) {
+  return api(body, call, is_device(device) ? device : current_device);
 }
 
 // Builds the devices of the model. Returns an empty string or what is wrong in one line.

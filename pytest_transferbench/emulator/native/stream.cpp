@@ -125,6 +125,11 @@ std::shared_ptr<Stream> resolve(hipStream_t handle) {
   return nullptr;
 }
 
+int device_of(hipStream_t handle) {
+  const auto stream = runtime().devices.empty() ? nullptr : resolve(handle);
+  return stream ? stream->device : current_device;
+}
+
 namespace {
 
 // What a new operation of `stream` waits for under the null stream's rules: the null stream waits for every blocking
@@ -148,7 +153,7 @@ std::vector<CompletionPtr> null_stream_dependencies(const Stream& stream) {
 hipError_t enqueue(const std::shared_ptr<Stream>& stream, Work work, CompletionPtr* completion) {
   if (!stream) return hipErrorInvalidHandle;
   std::lock_guard lock(runtime().mutex);
-  if (const hipError_t sticky = runtime().devices[stream->device]->sticky) return sticky;
+  if (const hipError_t error = lost(stream->device)) return error;
   if (stream->capture) {
     if (stream->capture->invalidated) return hipErrorStreamCaptureInvalidated;
     stream->capture->nodes.push_back(std::move(work));
@@ -163,7 +168,7 @@ hipError_t enqueue(const std::shared_ptr<Stream>& stream, Work work, CompletionP
 hipError_t enqueue_all(const std::shared_ptr<Stream>& stream, const std::vector<Work>& nodes) {
   if (!stream) return hipErrorInvalidHandle;
   std::lock_guard lock(runtime().mutex);
-  if (const hipError_t sticky = runtime().devices[stream->device]->sticky) return sticky;
+  if (const hipError_t error = lost(stream->device)) return error;
   if (stream->capture) return hipErrorStreamCaptureUnsupported;
   const double enqueued = advance_host_clock(model().enqueue);
   std::vector<CompletionPtr> after = null_stream_dependencies(*stream);
@@ -185,7 +190,7 @@ hipError_t synchronize(const std::shared_ptr<Stream>& stream) {
   }
   if (const CompletionPtr last = stream->last()) raise_host_clock(last->wait());
   advance_host_clock(model().synchronize);
-  return runtime().devices[stream->device]->sticky;
+  return lost(stream->device);
 }
 
 namespace {
@@ -209,7 +214,7 @@ void wait_for_device(int device) {
 hipError_t synchronize_device(int device) {
   wait_for_device(device);
   advance_host_clock(model().synchronize);
-  return runtime().devices[device]->sticky;
+  return lost(device);
 }
 
 void wait_for_all_devices() {
@@ -222,24 +227,30 @@ using namespace emulator;
 
 namespace {
 
-hipError_t create_stream(hipStream_t* handle, unsigned flags, int priority) {
-  return api([&]() -> hipError_t {
-    if (!handle || flags > hipStreamNonBlocking) return hipErrorInvalidValue;
-    std::lock_guard lock(runtime().mutex);
-    auto stream = std::make_shared<Stream>(current_device, flags, priority);
-    runtime().devices[current_device]->streams.push_back(stream);
-    *handle = stream.get();
-    return hipSuccess;
-  });
+hipError_t create_stream(hipStream_t* handle, unsigned flags, int priority, const char* call = __builtin_FUNCTION()) {
+  return api(
+      [&]() -> hipError_t {
+        if (!handle || flags > hipStreamNonBlocking) return hipErrorInvalidValue;
+        if (const hipError_t error = lost(current_device)) return error;
+        std::lock_guard lock(runtime().mutex);
+        auto stream = std::make_shared<Stream>(current_device, flags, priority);
+        runtime().devices[current_device]->streams.push_back(stream);
+        *handle = stream.get();
+        return hipSuccess;
+      },
+      call);
 }
 
 // Runs `body` with the stream a handle means, or refuses the handle.
 template <class Body>
-hipError_t with_stream(hipStream_t handle, Body&& body) {
-  return api([&]() -> hipError_t {
-    const std::shared_ptr<Stream> stream = resolve(handle);
-    return stream ? body(stream) : hipErrorInvalidHandle;
-  });
+hipError_t with_stream(hipStream_t handle, Body&& body, const char* call = __builtin_FUNCTION()) {
+  return api_on(
+      handle,
+      [&]() -> hipError_t {
+        const std::shared_ptr<Stream> stream = resolve(handle);
+        return stream ? body(stream) : hipErrorInvalidHandle;
+      },
+      call);
 }
 
 }  // namespace
@@ -289,9 +300,9 @@ HIP_API hipError_t hipStreamSynchronize(hipStream_t handle) {
 }
 HIP_API hipError_t hipStreamQuery(hipStream_t handle) {
   return with_stream(handle, [](const auto& stream) -> hipError_t {
+    if (const hipError_t error = lost(stream->device)) return error;
     const CompletionPtr last = stream->last();
-    if (last && !last->ready()) return hipErrorNotReady;
-    return runtime().devices[stream->device]->sticky;
+    return last && !last->ready() ? hipErrorNotReady : hipSuccess;
   });
 }
 HIP_API hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
@@ -358,27 +369,32 @@ std::set<Event*>& events() {
 
 // Runs `body` with the event a handle means, holding the lock that guards all events.
 template <class Body>
-hipError_t with_event(hipEvent_t handle, Body&& body) {
-  return api([&]() -> hipError_t {
-    std::lock_guard lock(runtime().mutex);
-    auto* event = static_cast<Event*>(handle);
-    return events().count(event) ? body(*event) : hipErrorInvalidHandle;
-  });
+hipError_t with_event(hipEvent_t handle, Body&& body, const char* call = __builtin_FUNCTION()) {
+  std::unique_lock lock(runtime().mutex);
+  auto* event = static_cast<Event*>(handle);
+  const bool known = events().count(event);
+  const int device = known ? event->device : current_device;
+  return api([&]() -> hipError_t { return known ? body(*event) : hipErrorInvalidHandle; }, call, device);
+}
+
+hipError_t create_event(hipEvent_t* handle, unsigned flags, const char* call = __builtin_FUNCTION()) {
+  return api(
+      [&]() -> hipError_t {
+        if (!handle) return hipErrorInvalidValue;
+        if (const hipError_t error = lost(current_device)) return error;
+        std::lock_guard lock(runtime().mutex);
+        auto* event = new Event{current_device, flags, nullptr};
+        events().insert(event);
+        *handle = event;
+        return hipSuccess;
+      },
+      call);
 }
 
 }  // namespace
 
-HIP_API hipError_t hipEventCreateWithFlags(hipEvent_t* handle, unsigned flags) {
-  return api([&]() -> hipError_t {
-    if (!handle) return hipErrorInvalidValue;
-    std::lock_guard lock(runtime().mutex);
-    auto* event = new Event{current_device, flags, nullptr};
-    events().insert(event);
-    *handle = event;
-    return hipSuccess;
-  });
-}
-HIP_API hipError_t hipEventCreate(hipEvent_t* handle) { return hipEventCreateWithFlags(handle, 0); }
+HIP_API hipError_t hipEventCreateWithFlags(hipEvent_t* handle, unsigned flags) { return create_event(handle, flags); }
+HIP_API hipError_t hipEventCreate(hipEvent_t* handle) { return create_event(handle, 0); }
 
 HIP_API hipError_t hipEventDestroy(hipEvent_t handle) {
   return with_event(handle, [](Event& event) -> hipError_t {
@@ -388,29 +404,38 @@ HIP_API hipError_t hipEventDestroy(hipEvent_t handle) {
   });
 }
 
-HIP_API hipError_t hipEventRecord(hipEvent_t handle, hipStream_t stream_handle) {
-  return with_event(handle, [&](Event& event) -> hipError_t {
-    const auto stream = resolve(stream_handle);
-    if (!stream || stream->device != event.device) return hipErrorInvalidHandle;
-    CompletionPtr record;
-    const hipError_t error = enqueue(
-        stream,
-        [](const OperationStart& start) -> OperationEnd {
-          return {start.at, OperationEnd::Data::Transparent, hipSuccess};
-        },
-        &record);
-    if (error == hipSuccess && record) event.record = record;
-    return error;
-  });
+namespace {
+
+hipError_t record_event(hipEvent_t handle, hipStream_t stream_handle, const char* call = __builtin_FUNCTION()) {
+  return with_event(
+      handle,
+      [&](Event& event) -> hipError_t {
+        const auto stream = resolve(stream_handle);
+        if (!stream || stream->device != event.device) return hipErrorInvalidHandle;
+        CompletionPtr record;
+        const hipError_t error = enqueue(
+            stream,
+            [](const OperationStart& start) -> OperationEnd {
+              return {start.at, OperationEnd::Data::Transparent, hipSuccess};
+            },
+            &record);
+        if (error == hipSuccess && record) event.record = record;
+        return error;
+      },
+      call);
 }
-HIP_API hipError_t hipEventRecordWithFlags(hipEvent_t handle, hipStream_t stream, unsigned) {
-  return hipEventRecord(handle, stream);
+
+}  // namespace
+
+HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) { return record_event(event, stream); }
+HIP_API hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned) {
+  return record_event(event, stream);
 }
 
 HIP_API hipError_t hipEventQuery(hipEvent_t handle) {
   return with_event(handle, [](Event& event) -> hipError_t {
-    if (event.record && !event.record->ready()) return hipErrorNotReady;
-    return runtime().devices[event.device]->sticky;
+    if (const hipError_t error = lost(event.device)) return error;
+    return event.record && !event.record->ready() ? hipErrorNotReady : hipSuccess;
   });
 }
 
@@ -423,11 +448,11 @@ HIP_API hipError_t hipEventSynchronize(hipEvent_t handle) {
     return hipSuccess;
   });
   if (found != hipSuccess) return found;
-  return api([&]() -> hipError_t {
-    if (record) raise_host_clock(record->wait());  // without the lock: others go on enqueueing
-    advance_host_clock(model().synchronize);
-    return runtime().devices[device]->sticky;
-  });
+  if (record) raise_host_clock(record->wait());  // without the lock: others go on enqueueing
+  advance_host_clock(model().synchronize);
+  const hipError_t error = lost(device);
+  if (error != hipSuccess) last_error = error;
+  return error;
 }
 
 HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start_handle, hipEvent_t stop_handle) {
@@ -438,8 +463,8 @@ HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start_han
     Event& stop = *found;
     if (start.device != stop.device || !start.record || !stop.record) return hipErrorInvalidHandle;
     if ((start.flags | stop.flags) & hipEventDisableTiming) return hipErrorInvalidHandle;
+    if (const hipError_t error = lost(start.device)) return error;
     if (!start.record->ready() || !stop.record->ready()) return hipErrorNotReady;
-    if (const hipError_t sticky = runtime().devices[start.device]->sticky) return sticky;
     *milliseconds = static_cast<float>((stop.record->wait() - start.record->wait()) * 1e3);
     return hipSuccess;
   });
@@ -450,7 +475,7 @@ HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t hand
     const auto stream = resolve(stream_handle);
     if (!stream) return hipErrorInvalidHandle;
     if (stream->capture || !event.record) return hipSuccess;  // a linear capture is in order by itself
-    if (const hipError_t sticky = runtime().devices[stream->device]->sticky) return sticky;
+    if (const hipError_t error = lost(stream->device)) return error;
     const double enqueued = advance_host_clock(model().enqueue);
     std::vector<CompletionPtr> after = null_stream_dependencies(*stream);
     after.push_back(event.record);

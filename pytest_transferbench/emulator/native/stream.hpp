@@ -93,6 +93,15 @@ class Stream {
 // calling thread's own. Null for a handle that is no stream.
 std::shared_ptr<Stream> resolve(hipStream_t handle);
 
+// The device a call with this stream is for; the current one where the handle is no stream.
+int device_of(hipStream_t handle);
+
+// Runs the body of a HIP call that was handed a stream.
+template <class Body>
+hipError_t api_on(hipStream_t handle, Body&& body, const char* call = __builtin_FUNCTION()) {
+  return api(body, call, device_of(handle));
+}
+
 // Puts work into a stream under the rules of the null stream, or into the graph that is being captured. Costs the host
 // one call. `completion` stays null for captured work.
 hipError_t enqueue(const std::shared_ptr<Stream>& stream, Work work, CompletionPtr* completion = nullptr);

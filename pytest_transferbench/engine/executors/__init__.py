@@ -19,6 +19,7 @@ __all__ = [
     "GfxExecutor",
     "GfxManyExecutor",
     "Operands",
+    "devices_of",
     "geometry_of",
     "link_of",
     "passes_per_launch",
@@ -47,6 +48,12 @@ def link_of(transfer: Transfer) -> tuple[int, int]:
     return transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
 
 
+def devices_of(transfer: TransferOrTest) -> set[int]:
+    """Return the GPUs that ``transfer`` touches: where its ends are, and where it is carried out."""
+    ends = [end for each in transfer.transfers for end in link_of(each)]
+    return {end for end in (*ends, transfer.executor.owner) if end != HOST}
+
+
 def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int = 1) -> str | None:
     """Return, in one line, why ``node`` cannot run ``transfer``; ``None`` when it can.
 
@@ -60,7 +67,7 @@ def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | N
     source, destination = link_of(transfer)
     executor = transfer.executor
     devices = {device.index for device in node.devices}
-    needed = {end for end in (source, destination, executor.owner) if end != HOST}
+    needed = devices_of(transfer)
     if not needed <= devices:
         missing = ", ".join(f"G{index}" for index in sorted(needed - devices))
         return f"{transfer.notation()} needs {missing}; this node has {node.describe_indices()}"

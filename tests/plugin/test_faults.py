@@ -1,0 +1,99 @@
+"""Planned faults as a user sees them: which items fail, with which line, in one process and in a worker."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node")
+
+ITEMS = """
+    import pytest
+
+    @pytest.mark.transferbench(ops="push", executors="dma", sizes="64K")
+    def test_pushes(transfer, transferbench):
+        transferbench(transfer)
+"""
+OPTIONS = ("--gpus=0,1,2", "--transfer-samples=1", "--transfer-rotate=128K", "-rf")
+FAULT = """
+extends = "mi300x-8"
+[device]
+last_level_cache = "64K"
+[[fault]]
+call = "hipMemcpyAsync"
+nth = 1
+code = "hipErrorLaunchFailure"
+"""
+SAID = (
+    "DEVICE_ERROR: test_faulty/push-dma-G0-G1-64K: hipMemcpyAsync on GPU 0 failed: "
+    "hipErrorLaunchFailure unspecified launch failure (kind 1024, by the DMA engine)"
+)
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, run_elsewhere: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the six pushes between three GPUs of a node with the faults of a model file."""
+    monkeypatch.setenv("COLUMNS", "500")
+    pytester.makepyfile(test_faulty=ITEMS)
+
+    def run(model: str, *arguments: str) -> pytest.RunResult:
+        pytester.makefile(".toml", faulty=model)
+        return run_elsewhere("--transfer-emulate=faulty.toml", *OPTIONS, *arguments)
+
+    return run
+
+
+def failures(result: pytest.RunResult) -> dict[str, str]:
+    """Return the id of every failed item and the line it failed with."""
+    lines = [line for line in result.outlines if line.startswith("FAILED ")]
+    return {line.partition("[")[2].partition("]")[0]: line.partition(" - ")[2].partition(": ")[2] for line in lines}
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "worker"])
+def test_one_item_fails_and_the_others_are_right(run: Run, workers: tuple[str, ...]) -> None:
+    result = run(FAULT, *workers)
+    result.assert_outcomes(failed=1, passed=5)
+    assert failures(result) == {"push-dma-G0-G1-64K": SAID}
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "worker"])
+def test_a_lost_gpu_fails_its_items_at_once_and_no_others(run: Run, workers: tuple[str, ...]) -> None:
+    result = run(FAULT + "sticky = true\n", *workers)
+    result.assert_outcomes(failed=4, passed=2)
+    lost = "GPU 0 was lost in push-dma-G0-G1-64K: "
+    told = failures(result)
+    assert told.pop("push-dma-G0-G1-64K") == SAID
+    assert set(told) == {"push-dma-G0-G2-64K", "push-dma-G1-G0-64K", "push-dma-G2-G0-64K"}
+    for name, line in told.items():
+        assert line.startswith(f"DEVICE_ERROR: test_faulty/{name}: {lost}hipMemcpyAsync on GPU 0 failed: ")
+
+
+def test_running_out_of_memory_says_what_to_do(run: Run) -> None:
+    memory = FAULT.replace("hipMemcpyAsync", "hipMalloc").replace("LaunchFailure", "OutOfMemory")
+    result = run(memory)
+    result.assert_outcomes(failed=1, passed=5)
+    ((name, line),) = failures(result).items()
+    start = (
+        f"DEVICE_ERROR: test_faulty/{name}: hipMalloc on GPU 0 failed: hipErrorOutOfMemory out of memory (4096 bytes "
+    )
+    assert line.startswith(start)
+    assert line.endswith("use smaller sizes (--transfer-sizes) or a smaller rotation (--transfer-rotate)")
+
+
+def test_a_fault_while_the_machine_is_looked_at_is_one_usage_error(run: Run) -> None:
+    result = run(FAULT.replace("hipMemcpyAsync", "hipGetDeviceCount"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *no ROCm device: hipGetDeviceCount failed: hipErrorLaunchFailure: *"])
+
+
+def test_a_bad_fault_is_one_usage_error(run: Run) -> None:
+    result = run(FAULT.replace("hipMemcpyAsync", "hipMemcpyAsinc"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: faulty.toml: fault 1.call = 'hipMemcpyAsinc' is not in the emulated HIP; meant: hipMemcpyAsync*"]
+    )
