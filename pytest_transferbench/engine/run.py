@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pytest_transferbench.engine import executors
 from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
 from pytest_transferbench.engine.device import DeviceContext
 from pytest_transferbench.engine.executors.gfx import WRITE_KEY
