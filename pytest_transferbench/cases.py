@@ -35,6 +35,8 @@ _GPUS_FOR_GPU_PAIRS = {"push": 2, "pull": 2, "local": 1, "relay": 3}
 _GPUS_FOR_HOST_PAIRS = {"push": 1, "pull": 1, "local": 0, "relay": 0}
 
 PEERS = "peers"
+PLACES = ("first", "second")
+"""What the first two selected GPUs are called in a list of pairs."""
 """Stands for all the other selected GPUs at the far end of a pair."""
 
 Unsupported = Callable[[TransferOrTest, Node, int], str | None]
@@ -53,6 +55,8 @@ class Request:
     pairs: str = "gpu"
     floor_gbps: float | None = None
     transfers: tuple[TransferOrTest | str, ...] = ()
+    control: bool = False
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,17 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
                 f"@pytest.mark.transferbench({transfer!r}): give Transfers, Tests or their notation, such as "
                 "'G1->G0->G0'"
             )
-    settings = with_mark(settings, keywords)
-    return Request(settings, mark_text(keywords.get("pairs", "gpu")), _floor(keywords.get("floor_gbps")), transfers)
+    control = keywords.get("control", False)
+    if not isinstance(control, bool):
+        raise ValueError(f"@pytest.mark.transferbench(control={control!r}): use True or False")
+    return Request(
+        with_mark(settings, keywords),
+        mark_text(keywords.get("pairs", "gpu")),
+        _floor(keywords.get("floor_gbps")),
+        transfers,
+        control,
+        mark_text(keywords.get("variant", "")),
+    )
 
 
 def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported: Unsupported) -> Plan:
@@ -231,8 +244,9 @@ def transfer_mark(case: Case) -> pytest.MarkDecorator:
     )
 
 
-def case_of(transfer: TransferOrTest, settings: Settings, floor_gbps: float | None = None) -> Case:
-    """Return ``transfer`` as a case measured with ``settings``."""
+def case_of(transfer: TransferOrTest, request: Request) -> Case:
+    """Return ``transfer`` as a case measured as ``request`` says."""
+    settings = request.settings
     return Case(
         transfer,
         samples=settings.samples,
@@ -241,7 +255,9 @@ def case_of(transfer: TransferOrTest, settings: Settings, floor_gbps: float | No
         rotate_bytes=settings.rotate_bytes,
         byte_offset=settings.byte_offset,
         validate=settings.validate,
-        floor_gbps=floor_gbps,
+        variant=request.variant,
+        control=request.control,
+        floor_gbps=request.floor_gbps,
         warm_cold_limit=settings.warm_cold if settings.given("warm_cold") else None,
     )
 
@@ -278,7 +294,7 @@ def _blocks(executor: Executor, subexecutors: int) -> int:
 
 def _planned(transfers: Iterable[TransferOrTest], request: Request, skips: _Skips) -> Iterator[Planned]:
     for transfer in dict.fromkeys(transfers):
-        case = case_of(transfer, request.settings, request.floor_gbps)
+        case = case_of(transfer, request)
         yield Planned(case.name, case, skips.reason(transfer))
 
 
@@ -299,12 +315,13 @@ def _pairs(text: str, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
     named = {"gpu": gpu_pairs, "host": host_pairs, "all": gpu_pairs + host_pairs, PEERS: []}
     if text in named:
         return named[text]
-    tokens = _pair_tokens(text)
+    tokens = _pair_tokens(text, gpus)
     return [(parse_memory(source), parse_memory(target)) for source, target in tokens if PEERS not in (source, target)]
 
 
-def _pair_tokens(text: str) -> list[tuple[str, str]]:
-    """The ends of every pair in a list of them, as written."""
+def _pair_tokens(text: str, gpus: tuple[int, ...]) -> list[tuple[str, str]]:
+    """The ends of every pair in a list of them, as written; without the pairs that need more GPUs than selected."""
+    names = {word: f"G{gpus[place]}" if place < len(gpus) else None for place, word in enumerate(PLACES)}
     tokens = []
     for token in (part.strip() for part in text.split(",")):
         source, dash, destination = token.partition("-")
@@ -312,7 +329,9 @@ def _pair_tokens(text: str) -> list[tuple[str, str]]:
             raise ValueError(
                 f"bad pair {token!r}: use gpu, host, all, peers, or SOURCE-DESTINATION such as G0-G1,C0-G0,peers-G0"
             )
-        tokens.append((source, destination))
+        ends = names.get(source, source), names.get(destination, destination)
+        if ends[0] is not None and ends[1] is not None:
+            tokens.append((ends[0], ends[1]))
     return tokens
 
 
@@ -334,7 +353,7 @@ def _homes_of_peers(text: str, gpus: tuple[int, ...]) -> Iterator[tuple[str, int
     if text == PEERS:
         yield from ((op, gpu) for op in ("push", "pull") for gpu in gpus)
     elif PEERS in text:
-        for source, destination in _pair_tokens(text):
+        for source, destination in _pair_tokens(text, gpus):
             if PEERS not in (source, destination):
                 continue
             op, name = ("pull", destination) if source == PEERS else ("push", source)
@@ -392,9 +411,10 @@ def _nothing_to_run(
     """One skipped item for every op and GPU executor that lacks the GPUs for a case, so that ``-k pull`` says why."""
     ops, words = request.settings.ops or DEFAULT_OPS, request.settings.executors or DEFAULT_EXECUTORS
     lacking, with_peers = False, PEERS in request.pairs
+    by_place = any(word in request.pairs for word in PLACES)
     for op in ops:
         needs = _GPUS_FOR_HOST_PAIRS[op] if request.pairs == "host" else _GPUS_FOR_GPU_PAIRS[op]
-        if len(gpus) >= needs or not (with_peers or request.pairs in ("gpu", "host", "all")):
+        if len(gpus) >= needs or not (with_peers or by_place or request.pairs in ("gpu", "host", "all")):
             continue
         for kind in map(executor_kind, words):
             if (op, kind.word) in made or kind.on == "host" or (op == "relay" and not kind.relays):

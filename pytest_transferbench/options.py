@@ -269,7 +269,9 @@ OPTIONS = (
 MARK_ONLY = {
     "pairs": "which ends: gpu (GPU pairs and GPUs with themselves, the default), host, all, or a list such as "
     "G0-G1,C0-G0 (source-destination); peers, or peers-G0 and G0-peers in a list: one GPU with all the others at the "
-    "same time",
+    "same time; first and second in a list stand for the first two GPUs selected",
+    "control": "True for a case that shows an artefact on purpose: it is measured and never judged or a baseline",
+    "variant": "a word at the end of the ids, to tell two functions' cases of one Transfer apart",
     "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",
 }
 """Keywords of ``@pytest.mark.transferbench`` that no option has, and what they mean."""

@@ -63,7 +63,8 @@ class ItemBench:
 
         ``transfer`` is a Transfer, a Test, or the notation of one. ``data`` is an array of the user's own to be moved
         in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With ``judge=False`` nothing
-        is raised for the figures: they are in ``.verdicts``, and stay out of matrix and baseline. Raises a subclass of
+        is raised for the figures: they are in ``.verdicts``, and stay out of matrix and baseline; so it is with a control. Raises a
+        subclass of
         ``AssertionError`` for the first failing verdict, ``ValueError`` in one line for anything that names no
         Transfer; fails in one line for a second judged call in an item.
         """
@@ -75,6 +76,7 @@ class ItemBench:
         except ValueError as error:
             # Raised anew so that the user's own line is the last one shown, not that of a parser.
             raise ValueError(str(error)) from None
+        judge = judge and not case.control
         self._judged = self._judged or judge
         return self._conclude(case, self._measure(case, data), judge)
 
@@ -121,7 +123,7 @@ class ItemBench:
             reason = reason or session_run.unsupported(transfer, self._run.node, settings.sub_iterations)
             if reason is not None:
                 pytest.skip(reason)
-            case = case_of(transfer, settings, self._request.floor_gbps)
+            case = case_of(transfer, self._request)
         return case if floor_gbps is None else dataclasses.replace(case, floor_gbps=floor_gbps)
 
     def _measure(self, case: Case, data: Any) -> Measurement:
