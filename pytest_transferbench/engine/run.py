@@ -20,7 +20,7 @@ from pytest_transferbench.engine.validation import Prover
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import RuntimeFault
-from pytest_transferbench.runtime.telemetry import reasons_to_reject
+from pytest_transferbench.runtime.telemetry import Snapshot, link_bytes, reasons_to_reject
 from pytest_transferbench.transfer.case import MAX_COPIES
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class _Run:
         self._rejected_at_most = sum(samples for _, samples, _ in self._arms) * REJECTED_SHARE / (1 - REJECTED_SHARE)
         self._nonce = 0
         self._iteration = 0
+        self._passes = 0
         self._last_stop = 0
         self._sums: dict[tuple[int, int], int] = {}
         owner = self.case.transfer.executor.owner
@@ -123,6 +124,7 @@ class _Run:
             references = self.lease.fill_with(self.own_data)
         if self.case.validate != "off":
             self.provers = self.lease.provers(references)
+        before, self._passes = self.bench.telemetry.snapshot(self.lease.owners), 0
         for name, samples, copies in self._arms:
             try:
                 with _no_collection():
@@ -131,6 +133,7 @@ class _Run:
                 return
             if not believed:
                 return
+        self._count_link_bytes(before, self.bench.telemetry.snapshot(self.lease.owners))
         self._cross_check()
 
     def context(self) -> dict[str, Any]:
@@ -398,9 +401,17 @@ class _Run:
         passes = turn * self.case.sub_iterations
         return self.case.transfer.total_bytes * passes / statistics.median(spans[1:]) / 1e9
 
+    def _count_link_bytes(self, before: Snapshot, after: Snapshot) -> None:
+        """Keep what the links' own counters saw beside the bytes that all copies, timed or not, claim to have moved."""
+        counted = link_bytes(before, after, str(self.device.index)) if self.device else None
+        if counted is not None:
+            claimed = self._passes * sum(transfer.nbytes for transfer in self.case.transfer.transfers)
+            self.facts["link_bytes"] = {"sent": counted[0], "received": counted[1], "claimed": claimed}
+
     def _launch(self, iterations: range) -> None:
         """Queue one launch an iteration; each goes on with the slice after the last pass of the one before."""
         plan, subs, executor = self.lease.plan, self.case.sub_iterations, self.lease.executor
+        self._passes += subs * len(iterations)
         for slot, iteration in enumerate(iterations):
             executor.launch(plan.slice_of(iteration, 0, subs), subs, slot % self.lease.method.copies)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_transferbench.report.matrix import matrix_lines
+from pytest_transferbench.report.rotation import Study
 from pytest_transferbench.report.transport import Record, first_judged, records
 from pytest_transferbench.transfer import Transfer, format_size, parse_transfers
 
@@ -50,13 +51,18 @@ class Results:
     def lines(self, verbosity: int) -> list[str]:
         """Return the summary: matrices, the items' details with ``-v``, and whatever needs a reader's eye."""
         measured = [record for record in self._all() if record["judged"]]
-        lines: list[str] = []
+        study = Study(self._all())
+        lines = [*study.lines()]
         if verbosity >= 0:
-            for group in _groups(measured):
+            for group in _groups(record for record in measured if not study.shows(record)):
                 lines += [*_matrix(group), ""]
         if verbosity > 0:
             lines += [*map(_detail, measured), *_clocks(measured), ""]
-        lines += [f"not judged: {_detail(record)}" for record in self._all() if not record["judged"]]
+        lines += [
+            f"not judged: {_detail(record)}"
+            for record in self._all()
+            if not record["judged"] and not study.shows(record)
+        ]
         lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
         if measured:
             counts = Counter(record.verdict for record in measured)
@@ -179,8 +185,18 @@ def _detail(record: Record) -> str:
     parts.append(blocks_text(record))
     if record["method"]:
         parts.append(f"{record['method']['copies']} copies x {record['method']['samples']} samples")
+    parts.append(_counted(record))
     parts.append(record.verdict)
     return "; ".join(part for part in parts if part)
+
+
+def _counted(record: Record) -> str:
+    """What the links' counters say of the bytes claimed: a cache that answers in a link's place moves nothing there."""
+    counted = record["context"].get("link_bytes")
+    if counted is None or record["link_class"] in ("local", "host") or not counted["claimed"]:
+        return ""
+    way = "received" if record["op"] == "pull" else "sent"
+    return f"links {way} {100 * counted[way] / counted['claimed']:.1f} % of the bytes claimed"
 
 
 def _rejected(found: Iterable[Record]) -> list[str]:
