@@ -5,40 +5,87 @@ __device__ inline tb_u32 tb_expected(tb_u64 i, const tb_u32* reference, tb_u32 k
   return reference ? reference[i] : tb_hash(i) ^ key;
 }
 
+// The words of a buffer as vectors: `head` words before the first one that is aligned, `tail_at` the first behind them.
+struct tb_aligned {
+  tb_u64 head, vectors, tail_at;
+};
+
+__device__ inline tb_aligned tb_align(const tb_u32* words, tb_u64 count) {
+  tb_aligned parts;
+  parts.head = ((16 - ((tb_u64)words & 15)) & 15) / 4;
+  if (parts.head > count) parts.head = count;
+  parts.vectors = (count - parts.head) / 4;
+  parts.tail_at = parts.head + 4 * parts.vectors;
+  return parts;
+}
+
 // Every stride-th word and the last one become the complement of what a copy must write there: wrong in all 32 bits.
+// Stride 1 means all of them, and goes by vectors.
 TB_KERNEL(256) tb_poison(tb_u32* words, tb_u64 count, tb_u64 stride, const tb_u32* reference, tb_u32 key) {
   const tb_u64 thread = (tb_u64)blockIdx.x * 256 + threadIdx.x, threads = (tb_u64)gridDim.x * 256;
-  for (tb_u64 i = thread * stride; i < count; i += threads * stride) words[i] = ~tb_expected(i, reference, key);
-  if (thread == 0) words[count - 1] = ~tb_expected(count - 1, reference, key);
+  if (stride > 1) {
+    for (tb_u64 i = thread * stride; i < count; i += threads * stride) words[i] = ~tb_expected(i, reference, key);
+    if (thread == 0) words[count - 1] = ~tb_expected(count - 1, reference, key);
+    return;
+  }
+  const tb_aligned parts = tb_align(words, count);
+  tb_v4* const vectors = (tb_v4*)(words + parts.head);
+  for (tb_u64 v = thread; v < parts.vectors; v += threads) {
+    const tb_u64 i = parts.head + 4 * v;
+    vectors[v] = tb_v4{~tb_expected(i, reference, key), ~tb_expected(i + 1, reference, key),
+                       ~tb_expected(i + 2, reference, key), ~tb_expected(i + 3, reference, key)};
+  }
+  if (thread < parts.head) words[thread] = ~tb_expected(thread, reference, key);
+  const tb_u64 behind = parts.tail_at + thread;
+  if (behind < count) words[behind] = ~tb_expected(behind, reference, key);
+}
+
+struct tb_wrong {
+  tb_u64 words, bytes, first, last, mask;
+};
+
+__device__ inline void tb_compare(tb_wrong& wrong, tb_u64 i, tb_u32 word, const tb_u32* reference, tb_u32 key) {
+  const tb_u32 differs = word ^ tb_expected(i, reference, key);
+  if (!differs) return;
+  ++wrong.words;
+  for (int shift = 0; shift < 32; shift += 8) wrong.bytes += (differs >> shift & 255) != 0;
+  if (i < wrong.first) wrong.first = i;
+  if (i > wrong.last) wrong.last = i;
+  wrong.mask |= differs;
 }
 
 // found = {wrong words, wrong bytes, first wrong index, last wrong index, OR of (found ^ expected)}; the host presets
-// {0, 0, ~0, 0, 0}. Looks at every stride-th word and at the last one; stride 1 looks at all.
+// {0, 0, ~0, 0, 0}. Looks at every stride-th word and at the last one; stride 1 looks at all, by vectors.
 TB_KERNEL(256) tb_check(const tb_u32* words, tb_u64 count, tb_u64 stride, const tb_u32* reference, tb_u32 key,
                         tb_u64* found) {
   const tb_u64 thread = (tb_u64)blockIdx.x * 256 + threadIdx.x, threads = (tb_u64)gridDim.x * 256;
-  tb_u64 wrong = 0, bytes = 0, first = ~0ull, last = 0, mask = 0;
-  tb_u64 i = thread * stride;
-  // The last word falls to thread 0, after its own share, unless the stride already meets it.
-  while (i < count) {
-    const tb_u32 differs = words[i] ^ tb_expected(i, reference, key);
-    if (differs) {
-      ++wrong;
-      for (int shift = 0; shift < 32; shift += 8) bytes += (differs >> shift & 255) != 0;
-      if (first == ~0ull) first = i;
-      last = i;
-      mask |= differs;
+  tb_wrong wrong{0, 0, ~0ull, 0, 0};
+  if (stride > 1) {
+    for (tb_u64 i = thread * stride; i < count; i += threads * stride)
+      tb_compare(wrong, i, words[i], reference, key);
+    const tb_u64 end = count - 1;
+    if (thread == 0 && end % stride) tb_compare(wrong, end, words[end], reference, key);
+  } else {
+    const tb_aligned parts = tb_align(words, count);
+    const tb_v4* const vectors = (const tb_v4*)(words + parts.head);
+    for (tb_u64 v = thread; v < parts.vectors; v += threads) {
+      const tb_v4 held = vectors[v];
+      const tb_u64 i = parts.head + 4 * v;
+      tb_compare(wrong, i, held.x, reference, key);
+      tb_compare(wrong, i + 1, held.y, reference, key);
+      tb_compare(wrong, i + 2, held.z, reference, key);
+      tb_compare(wrong, i + 3, held.w, reference, key);
     }
-    const bool at_end = i == count - 1;
-    i += threads * stride;
-    if (i >= count && thread == 0 && !at_end && (count - 1) % stride) i = count - 1;
+    if (thread < parts.head) tb_compare(wrong, thread, words[thread], reference, key);
+    const tb_u64 behind = parts.tail_at + thread;
+    if (behind < count) tb_compare(wrong, behind, words[behind], reference, key);
   }
-  if (wrong) {
-    atomicAdd(found, wrong);
-    atomicAdd(found + 1, bytes);
-    atomicMin(found + 2, first);
-    atomicMax(found + 3, last);
-    atomicOr(found + 4, mask);
+  if (wrong.words) {
+    atomicAdd(found, wrong.words);
+    atomicAdd(found + 1, wrong.bytes);
+    atomicMin(found + 2, wrong.first);
+    atomicMax(found + 3, wrong.last);
+    atomicOr(found + 4, wrong.mask);
   }
 }
 

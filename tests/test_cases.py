@@ -396,3 +396,30 @@ def test_gpus_that_are_not_there_are_refused(asked: str, gpus: int, says: str) -
 def test_every_name_is_given_once() -> None:
     got = names(plan(4, None, mark(pairs="all"), sizes="1K..1M", ops="push,pull,local,relay"))
     assert len(set(got)) == len(got)
+
+
+def test_first_and_second_are_the_selected_gpus() -> None:
+    asked = mark(pairs="first-second,first-first,peers-first", ops="pull,local", executors="gfx")
+    assert names(plan(4, (1, 3), asked)) == ["pull-gfx-G1-G3-1M", "local-gfx-G1-G1-1M", "pull-gfx-peers-G1-1M"]
+
+
+def test_with_one_gpu_there_is_no_second_and_the_reason_is_said() -> None:
+    got = plan(1, None, mark(pairs="first-second,first-first", ops="pull,local", executors="gfx"))
+    assert names(got) == ["local-gfx-G0-G0-1M", "pull-gfx-too-few-gpus"]
+    assert got.items[1].skip == "pull needs 2 GPUs; selected: 0"
+
+
+def test_a_control_and_a_variant_are_part_of_the_case() -> None:
+    item = plan(2, None, mark(pairs="first-second", ops="pull", executors="gfx", control=True, variant="x")).items[0]
+    assert (item.name, item.case and item.case.control) == ("pull-gfx-G0-G1-1M-x", True)
+    assert refusal(lambda: plan(2, None, mark(control="yes"))) == (
+        "@pytest.mark.transferbench(control='yes'): use True or False"
+    )
+
+
+def test_an_emulated_node_takes_fewer_samples_unless_told() -> None:
+    emulated = FakeMachine(gpus=2, emulated="mi300x-8").node()
+    few, told = cases.for_node(Settings(), emulated), cases.for_node(resolve({"samples": "9"}, {}, {}), emulated)
+    assert (few.samples, few.warmups) == (cases.EMULATED_SAMPLES, cases.EMULATED_WARMUPS)
+    assert (told.samples, told.warmups) == (9, cases.EMULATED_WARMUPS)
+    assert cases.for_node(Settings(), node()) == Settings()

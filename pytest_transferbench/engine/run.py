@@ -199,9 +199,10 @@ class _Run:
         self._warm_up(copies)
 
     def _warm_up(self, copies: int) -> None:
-        """Make untimed copies, with negative iterations, until the clocks are up; a virtual clock needs no time."""
-        batch = max(copies, self.case.warmups)
-        seconds = 0.0 if self.runtime.emulated else WARMUP_SECONDS
+        """Make untimed copies, with negative iterations, until the clocks are up; a virtual clock has none to raise."""
+        batch, seconds = max(copies, self.case.warmups), WARMUP_SECONDS
+        if self.runtime.emulated:
+            batch, seconds = self.case.warmups, 0.0
         started, done = time.monotonic(), 0
         while done < self.case.warmups or time.monotonic() - started < seconds:
             self._launch(range(-batch, 0))
