@@ -62,7 +62,8 @@ def expected_seconds(transfer: Transfer, copies: int) -> float:
     usable = MODEL["link"][link]["usable_gbps"]
     if transfer.executor.kind == "D":
         return MODEL["dma"]["issue_us"] * 1e-6 + transfer.nbytes / (min(usable, MODEL["dma"]["rate_gbps"]) * 1e9)
-    set_up = (MODEL["gfx"]["launch_us"] + MODEL["link"][link]["first_us"]) * 1e-6
+    read_over = "local" if transfer.op == "push" else link
+    set_up = (MODEL["gfx"]["launch_us"] + MODEL["link"][read_over]["first_us"]) * 1e-6
     moving = transfer.nbytes / (usable * 1e9)
     first, later = set_up + moving, max(set_up, set_up - MODEL["gfx"]["overlap_us"] * 1e-6 + moving)
     return (first + (copies - 1) * later) / copies

@@ -49,7 +49,7 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
     )
     model, base = load_model(path), load_model("mi300x-8")
     assert model.name == "mine"
-    assert (model.launch_us, model.overlap_us) == (9, base.overlap_us)
+    assert (model.gfx.launch_us, model.gfx.overlap_us) == (9, base.gfx.overlap_us)
     assert model.device == base.device
     assert model.link(0, 3) == model.link(3, 0) == model.links["slow"]
     assert model.link(0, 2) == base.link(0, 2)
@@ -104,7 +104,7 @@ def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     model = load_model("mi300x-8")
     text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
     lines = dict(line.split(" ", 1) for line in text.splitlines() if not line.startswith(("link", "device ")))
-    assert float(lines["launch"]) == pytest.approx(model.launch_us * 1e-6)
+    assert float(lines["launch"]) == pytest.approx(model.gfx.launch_us * 1e-6)
     assert lines["memory"] == str(4 << 30)
     assert sum(line.startswith("link ") for line in text.splitlines()) == 9 * 9
     assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 4 1" in text.splitlines()

@@ -63,11 +63,14 @@ def gate(hip: Hip, flag: ctypes.c_uint64) -> Gate:
     return Gate(hip, flag)
 
 
-def copy_seconds(hip: Hip, link_class: str, nbytes: int, *, behind_another: bool = False) -> float:
+def copy_seconds(
+    hip: Hip, link_class: str, nbytes: int, *, reads_over: str | None = None, behind_another: bool = False
+) -> float:
+    """What a copy over ``link_class`` takes that waits for its first data to come over ``reads_over``."""
     model = hip.model
     link = model.links[link_class]
-    set_up = (model.launch_us + link.first_us) * 1e-6
-    hidden = model.overlap_us * 1e-6 if behind_another else 0.0
+    set_up = (model.gfx.launch_us + model.links[reads_over or link_class].first_us) * 1e-6
+    hidden = model.gfx.overlap_us * 1e-6 if behind_another else 0.0
     return max(set_up, set_up - hidden + nbytes / (link.usable_gbps * 1e9))
 
 
@@ -97,8 +100,9 @@ def test_gated_copies_follow_the_model(
     with hip.stream() as stream:
         launch = lambda: hip.launch(copy, 24, 128, *ends, nbytes // 16, stream=stream)  # noqa: E731  # a value here
         first, *others = event_times(hip, gate, stream, [launch] * 4)
-    assert first == pytest.approx(copy_seconds(hip, link_class, nbytes), rel=EXACT)
-    behind = copy_seconds(hip, link_class, nbytes, behind_another=True)
+    reads_over = link_class if direction == "pull" else "local"
+    assert first == pytest.approx(copy_seconds(hip, link_class, nbytes, reads_over=reads_over), rel=EXACT)
+    behind = copy_seconds(hip, link_class, nbytes, reads_over=reads_over, behind_another=True)
     assert others == pytest.approx([behind] * 3, rel=EXACT)
     hip.ok("hipFree", here)
     hip.ok("hipHostFree" if owner == HOST else "hipFree", there)
@@ -168,7 +172,7 @@ def test_stamps_lie_at_launch_and_end_of_each_kernel(hip: Hip, gate: Gate) -> No
     assert (len(starts), len(stops)) == (launches, launches), "every block of a launch has the same stamps"
     tick = 1e-8
     alone, behind = (copy_seconds(hip, "xgmi", nbytes, behind_another=b) for b in (False, True))
-    launch = hip.model.launch_us * 1e-6
+    launch = hip.model.gfx.launch_us * 1e-6
     spans = [(end - begin) * tick for begin, end in zip(sorted(starts), sorted(stops), strict=True)]
     assert spans == pytest.approx([alone - launch, behind - launch, behind - launch], abs=1.1 * tick)
     kernel_span = (max(stops) - min(starts)) * tick
@@ -196,7 +200,7 @@ def test_an_empty_kernel_costs_its_launch(hip: Hip, gate: Gate) -> None:
     nothing = hip.kernel(COPY, "nothing")
     with hip.stream() as stream:
         seconds = event_times(hip, gate, stream, [lambda: hip.launch(nothing, 4, 64, stream=stream)] * 2)
-    assert seconds == pytest.approx([hip.model.launch_us * 1e-6] * 2, rel=EXACT)
+    assert seconds == pytest.approx([hip.model.gfx.launch_us * 1e-6] * 2, rel=EXACT)
 
 
 def test_the_host_clock_moves_with_calls_and_waits_only(hip: Hip, gate: Gate) -> None:
@@ -209,7 +213,7 @@ def test_the_host_clock_moves_with_calls_and_waits_only(hip: Hip, gate: Gate) ->
         assert hip.launch(nothing, 1, 1, stream=stream) == SUCCESS
         assert clock() - begin == pytest.approx(model.enqueue_us * 1e-6)
         hip.ok("hipStreamSynchronize", stream)
-        expected = (model.enqueue_us + model.launch_us + model.synchronize_us) * 1e-6
+        expected = (model.enqueue_us + model.gfx.launch_us + model.synchronize_us) * 1e-6
         assert clock() - begin == pytest.approx(expected)
         before = clock()
         assert hip.code("hipStreamQuery", stream) == SUCCESS
@@ -239,7 +243,7 @@ def test_a_kernel_can_wait_on_its_own_clock(hip: Hip, gate: Gate) -> None:
         launch = lambda: hip.launch(wait, 1, 1, ctypes.c_longlong(ticks), out, stream=stream)  # noqa: E731  # a value here
         (seconds,) = event_times(hip, gate, stream, [launch])
     assert int.from_bytes(hip.read(out, 8), "little") >= ticks
-    assert seconds == pytest.approx(hip.model.launch_us * 1e-6 + ticks * 1e-8, rel=1e-2)
+    assert seconds == pytest.approx(hip.model.gfx.launch_us * 1e-6 + ticks * 1e-8, rel=1e-2)
     hip.ok("hipFree", out)
 
 
