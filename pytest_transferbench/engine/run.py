@@ -52,12 +52,15 @@ def measure(bench: Bench, lease: Lease, key: str, data: Any = None) -> Measureme
     before = bench.telemetry.snapshot(lease.owners)
     try:
         bench.refuse_lost(lease.owners)
-        run.take_arms()
+        complete = run.take_arms()
+        after = bench.telemetry.snapshot(lease.owners)
+        run.count_link_bytes(before, after)
+        if complete:
+            run.cross_check()
     except RuntimeFault as fault:
         bench.note_fault(lease.case, fault)
         run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
     else:
-        after = bench.telemetry.snapshot(lease.owners)
         run.faults += [Fault("INVALID", reason) for reason in reasons_to_reject(before, after)]
         run.facts["telemetry"] = {"before": before, "after": after}
     case, transfer = lease.case, lease.case.transfer
@@ -109,8 +112,8 @@ class _Run:
         owner = self.case.transfer.executor.owner
         self.device = None if lease.executor.stream is None else bench.device(owner)
 
-    def take_arms(self) -> None:
-        """Take the arms in turn; one whose data is wrong, or whose samples cannot be believed, is the last."""
+    def take_arms(self) -> bool:
+        """Take the arms in turn; False where one whose data is wrong, or whose samples cannot be believed, ends them."""
         if self.device is not None:
             facts = self.bench.clock_facts(self.device.index)
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
@@ -124,17 +127,15 @@ class _Run:
             references = self.lease.fill_with(self.own_data)
         if self.case.validate != "off":
             self.provers = self.lease.provers(references)
-        before, self._passes = self.bench.telemetry.snapshot(self.lease.owners), 0
         for name, samples, copies in self._arms:
             try:
                 with _no_collection():
                     believed = self._take_arm(name, samples, copies)
             except _CorruptError:
-                return
+                return False
             if not believed:
-                return
-        self._count_link_bytes(before, self.bench.telemetry.snapshot(self.lease.owners))
-        self._cross_check()
+                return False
+        return True
 
     def context(self) -> dict[str, Any]:
         """Return who executed, on what, with which shape: what the figures belong to."""
@@ -356,7 +357,7 @@ class _Run:
         if self.lease.legs[0].destination is None and self.device is not None:
             self.device.write_words(self.lease.executor.sums_at, [0])
 
-    def _cross_check(self) -> None:
+    def cross_check(self) -> None:
         """Replay the copies as a captured graph: launch cost must not have been taken for link time."""
         missing = self._why_no_graph()
         if missing is None:
@@ -402,7 +403,7 @@ class _Run:
         passes = turn * self.case.sub_iterations
         return self.case.transfer.total_bytes * passes / statistics.median(spans[1:]) / 1e9
 
-    def _count_link_bytes(self, before: Snapshot, after: Snapshot) -> None:
+    def count_link_bytes(self, before: Snapshot, after: Snapshot) -> None:
         """Keep what the links' own counters saw beside the bytes that all copies, timed or not, claim to have moved."""
         counted = link_bytes(before, after, str(self.device.index)) if self.device else None
         if counted is not None:

@@ -44,7 +44,7 @@ def test_a_healthy_case(bench: Bench, pull: Transfer) -> None:
     assert [(arm.name, len(arm.seconds), arm.copies) for arm in measurement.arms] == [
         ("cold", 9, 1),
         ("warm", 9, 1),
-        ("steady", 25, 4),
+        ("steady", 25, 16),
     ]
     for arm in measurement.arms:
         for event, kernel, host in zip(arm.event_seconds, arm.kernel_seconds, arm.host_seconds, strict=True):
@@ -65,6 +65,21 @@ def test_the_gpus_state_is_kept_and_throttling_is_invalid(
     assert measurement.context["telemetry"]["after"]["0"]["gfx_mhz"] == 345
     assert verdicts(measurement) == ["INVALID"]
     assert "GPU 0 was throttled: power brake" in measurement.faults[0].detail
+
+
+def test_what_the_links_counted_stands_beside_what_the_copies_claim(
+    bench: Bench, pull: Transfer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter([{"0": {"link_sent_kib": sent, "link_received_kib": 7 * sent}} for sent in (1, 3)])
+    monkeypatch.setattr(bench.telemetry, "snapshot", lambda devices: next(states))
+    measurement = measured(bench, pull, samples=2, warmups=1, sub_iterations=3, **SMALL)
+    # Cold: a warm-up and 2 copies; warm: a warm-up, then 2 x (a warm-up and a copy); steady: a warm-up and 2 samples.
+    launches = (1 + 2) + (1 + 2 * 2) + (1 + 2 * 16)
+    assert measurement.context["link_bytes"] == {
+        "sent": 2048,
+        "received": 7 * 2048,
+        "claimed": launches * 3 * pull.nbytes,
+    }
 
 
 def nth_call(call: Callable[..., Any], nth: int, other: Callable[..., Any]) -> Callable[..., Any]:
