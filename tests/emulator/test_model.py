@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from pytest_transferbench.emulator import ModelError, load_model, node_models
 from pytest_transferbench.emulator.kfd import IO_LINK_PCIE, IO_LINK_XGMI, write_topology
+from pytest_transferbench.emulator.model import NodeModel
 from pytest_transferbench.node import HOST
 
 
@@ -15,6 +17,13 @@ def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def classes(model: NodeModel) -> dict[tuple[int, int], str]:
+    """Return the class of the link of every pair of GPUs, which is the same both ways."""
+    pairs = list(combinations(range(model.device.count), 2))
+    assert all(model.link(first, second) == model.link(second, first) for first, second in pairs)
+    return {pair: model.link(*pair).link_class for pair in pairs}
 
 
 def test_the_default_model_is_there() -> None:
@@ -56,6 +65,69 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
     assert model.digest() != base.digest()
 
 
+def test_caches_translations_and_units_limit_nothing_by_default() -> None:
+    model = load_model("mi300x-8")
+    assert (model.gfx.cold_remote_read_us, model.gfx.translation_reach_bytes) == (0, 0)
+    assert model.gfx.remote_read_gbps_per_compute_unit is None
+    assert model.gfx.remote_write_gbps_per_compute_unit is None
+    assert model.cache_hit_gbps is None
+    assert dict(model.pairs) == {}
+
+
+def test_caches_translations_and_units_are_read(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        extends = "mi300x-8"
+        [device]
+        count = 3
+        pci = ["0000:0c:00.0", "0000:0c:00.1", "0000:22:00.0"]
+        numa_nodes = [0, 0, 1]
+        [gfx]
+        cold_remote_read_us = 3
+        translation_reach = "128M"
+        remote_read_gbps_per_compute_unit = 15
+        remote_write_gbps_per_compute_unit = 48.5
+        [cache]
+        hit_gbps = 8600
+        [link.near]
+        usable_gbps = 1300
+        first_us = 2
+        [links]
+        same_gpu = "near"
+        """,
+    )
+    model = load_model(path)
+    assert (model.gfx.cold_remote_read_us, model.gfx.translation_reach_bytes) == (3, 128 << 20)
+    assert model.gfx.remote_read_gbps_per_compute_unit == 15
+    assert model.gfx.remote_write_gbps_per_compute_unit == 48.5
+    assert model.cache_hit_gbps == 8600
+    assert classes(model) == {(0, 1): "near", (0, 2): "xgmi", (1, 2): "xgmi"}
+
+
+def test_a_named_pair_goes_before_the_physical_gpu(tmp_path: Path) -> None:
+    model = load_model(write(tmp_path, "extends = 'gfx1250-dpx'\n[links]\n'0-1' = 'ualoe'\n"))
+    assert (model.link(1, 0).link_class, model.link(2, 3).link_class) == ("ualoe", "on_die")
+
+
+def test_dpx_is_two_devices_on_each_of_four_physical_gpus() -> None:
+    model = load_model("gfx1250-dpx")
+    device = model.device
+    assert (device.count, device.arch, device.partition) == (8, "gfx1250", "DPX")
+    assert [device.physical_gpu(index) for index in range(8)] == [0, 0, 2, 2, 4, 4, 6, 6]
+    on_die = {(0, 1), (2, 3), (4, 5), (6, 7)}
+    assert classes(model) == {pair: "on_die" if pair in on_die else "ualoe" for pair in combinations(range(8), 2)}
+
+
+def test_spx_is_four_whole_gpus() -> None:
+    model = load_model("gfx1250-spx")
+    device = model.device
+    assert (device.count, device.arch, device.partition) == (4, "gfx1250", "SPX")
+    assert [device.physical_gpu(index) for index in range(4)] == [0, 1, 2, 3]
+    assert classes(model) == dict.fromkeys(combinations(range(4), 2), "ualoe")
+    assert model.cache_hit_gbps == load_model("gfx1250-dpx").cache_hit_gbps
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -75,6 +147,35 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
             "{path}: [[]links] names 'x', but the classes are local, host, xgmi",
         ),
         ("extends = 'mi300x-8'\n[link.xgmi]\nusable_gbps = 0", "{path}: link.xgmi.usable_gbps = 0.0 must be above 0"),
+        (
+            "extends = 'mi300x-8'\n[gfx]\ncold_remote_read_us = -1",
+            "{path}: gfx.cold_remote_read_us = -1.0 must not be below 0",
+        ),
+        (
+            "extends = 'mi300x-8'\n[gfx]\ntranslation_reach = 128",
+            "{path}: gfx.translation_reach = 128 must be a text",
+        ),
+        (
+            "extends = 'mi300x-8'\n[gfx]\ntranslation_reach = '-1M'",
+            "{path}: gfx.translation_reach = '-1M' must be a size such as \"256M\"",
+        ),
+        (
+            "extends = 'mi300x-8'\n[gfx]\nremote_read_gbps_per_compute_unit = 0",
+            "{path}: gfx.remote_read_gbps_per_compute_unit = 0.0 must be above 0",
+        ),
+        (
+            "extends = 'mi300x-8'\n[gfx]\nremote_write_gbps_per_compute_unit = 'x'",
+            "{path}: gfx.remote_write_gbps_per_compute_unit = 'x' must be a number",
+        ),
+        ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 0", "{path}: cache.hit_gbps = 0.0 must be above 0"),
+        ("extends = 'mi300x-8'\n[cache]", "{path}: cache.hit_gbps is missing"),
+        ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 1\nways = 16", "{path}: cache.ways is no key of a node model"),
+        ("cache = 1\nextends = 'mi300x-8'", "{path}: cache = 1 must be a table"),
+        ("extends = 'mi300x-8'\n[links]\nsame_gpu = 1", "{path}: links.same_gpu = 1 must be a text"),
+        (
+            "extends = 'mi300x-8'\n[links]\nsame_gpu = 'on_die'",
+            "{path}: [[]links] names 'on_die', but the classes are local, host, xgmi",
+        ),
         ("extends = 'nosuch'", "{path}: extends = 'nosuch', but there are *mi300x-8*"),
         ("description = 'x'", "{path}: device is missing"),
         ("a = ", "{path}: not valid TOML: *"),
@@ -108,6 +209,21 @@ def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     assert lines["memory"] == str(4 << 30)
     assert sum(line.startswith("link ") for line in text.splitlines()) == 9 * 9
     assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 4 1" in text.splitlines()
+    assert (lines["cold_remote_read"], lines["translation_reach"]) == ("0.0", "0")
+    assert lines["remote_rates_of_a_unit"] == "0.0 0.0"
+    assert lines["cache"] == "0 0.0", "a last level that no rate is given for is not modelled"
+
+
+def test_the_runtime_is_given_caches_translations_and_physical_gpus(tmp_path: Path) -> None:
+    model = load_model("gfx1250-dpx")
+    text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
+    lines = dict(line.split(" ", 1) for line in text.splitlines() if not line.startswith(("link", "device ")))
+    assert float(lines["cold_remote_read"]) == pytest.approx(3.1e-6)
+    assert lines["translation_reach"] == str(128 << 20)
+    assert lines["remote_rates_of_a_unit"] == "15000000000.0 48000000000.0"
+    assert lines["cache"] == f"{96 << 20} 8600000000000.0"
+    devices = [line.split() for line in text.splitlines() if line.startswith("device ")]
+    assert [int(words[-1]) for words in devices] == [0, 0, 2, 2, 4, 4, 6, 6]
 
 
 def properties(path: Path) -> dict[str, int]:
