@@ -105,6 +105,20 @@ def test_caches_translations_and_units_are_read(tmp_path: Path) -> None:
     assert classes(model) == {(0, 1): "near", (0, 2): "xgmi", (1, 2): "xgmi"}
 
 
+def test_partitions_have_the_default_link_unless_told_otherwise(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        extends = "mi300x-8"
+        [device]
+        count = 2
+        pci = ["0000:0c:00.0", "0000:0c:00.1"]
+        numa_nodes = [0, 0]
+        """,
+    )
+    assert classes(load_model(path)) == {(0, 1): "xgmi"}
+
+
 def test_a_named_pair_goes_before_the_physical_gpu(tmp_path: Path) -> None:
     model = load_model(write(tmp_path, "extends = 'gfx1250-dpx'\n[links]\n'0-1' = 'ualoe'\n"))
     assert (model.link(1, 0).link_class, model.link(2, 3).link_class) == ("ualoe", "on_die")
@@ -218,10 +232,12 @@ def test_the_runtime_is_given_caches_translations_and_physical_gpus(tmp_path: Pa
     model = load_model("gfx1250-dpx")
     text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
     lines = dict(line.split(" ", 1) for line in text.splitlines() if not line.startswith(("link", "device ")))
-    assert float(lines["cold_remote_read"]) == pytest.approx(3.1e-6)
-    assert lines["translation_reach"] == str(128 << 20)
+    assert float(lines["cold_remote_read"]) == pytest.approx(model.gfx.cold_remote_read_us * 1e-6)
+    assert lines["translation_reach"] == str(model.gfx.translation_reach_bytes)
     assert lines["remote_rates_of_a_unit"] == "15000000000.0 48000000000.0"
-    assert lines["cache"] == f"{96 << 20} 8600000000000.0"
+    cache_bytes, cache_rate = lines["cache"].split()
+    assert int(cache_bytes) == model.device.last_level_cache_bytes
+    assert float(cache_rate) == (model.cache_hit_gbps or 0) * 1e9 > 0
     devices = [line.split() for line in text.splitlines() if line.startswith("device ")]
     assert [int(words[-1]) for words in devices] == [0, 0, 2, 2, 4, 4, 6, 6]
 
