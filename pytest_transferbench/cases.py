@@ -26,7 +26,7 @@ from pytest_transferbench.transfer import (
 
 REAL_SIZES = (4 << 20, 64 << 20, 256 << 20)
 EMULATED_SIZES = (1 << 20, 4 << 20, 16 << 20)
-EMULATED_SAMPLES, EMULATED_WARMUPS = 3, 1
+EMULATED_SAMPLES, EMULATED_WARMUPS = 1, 1
 HOST_SIZES = (1 << 20, 16 << 20, 64 << 20)
 CASE_LIMIT = 5000
 """Above this many cases of one function, one pair for each link class of each device is enough to start with."""

@@ -227,7 +227,7 @@ OPTIONS = (
         _rotate, environment="SRC_ROTATE_BYTES", mark="rotate",
     ),
     Option(
-        "samples", "N", "25; emulated 3",
+        "samples", "N", "25; emulated 1",
         "timed samples of the steady figure; the cold and warm ones have as many, but at most 9",
         lambda text: _count(text, "samples", 1), environment="NUM_ITERATIONS", mark="samples",
     ),

@@ -113,7 +113,7 @@ class _Run:
         self.device = None if lease.executor.stream is None else bench.device(owner)
 
     def take_arms(self) -> bool:
-        """Take the arms in turn; False where one whose data is wrong, or whose samples cannot be believed, ends them."""
+        """Take the arms in turn; False where wrong data, or samples that cannot be believed, end them early."""
         if self.device is not None:
             facts = self.bench.clock_facts(self.device.index)
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds

@@ -86,5 +86,6 @@ def _end(index: int) -> str:
 def _sizes(settings: Settings, node: Node, sizes: Sequence[int]) -> str:
     kind = "an emulated node" if node.emulated else "a node with GPUs" if node.devices else "a node without a GPU"
     where = f"from {settings.sources['sizes']}" if settings.sizes else f"default on {kind}"
+    samples = "1 sample" if settings.samples == 1 else f"{settings.samples} samples"
     rotation = {None: "auto", 0: "off"}.get(settings.rotate_bytes) or format_size(settings.rotate_bytes or 0)
-    return f"sizes {' '.join(map(format_size, sizes))} ({where}); rotation {rotation}; {settings.samples} samples"
+    return f"sizes {' '.join(map(format_size, sizes))} ({where}); rotation {rotation}; {samples}"

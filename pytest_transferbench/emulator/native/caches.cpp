@@ -96,14 +96,13 @@ class Cache {
   uint64_t held_ = 0;  // lines
 };
 
-// The allocations whose translations one device still has, and the bytes it has read or written elsewhere since.
+// The allocations whose translations one device still has, and the bytes it has read elsewhere since.
 class Translations {
  public:
   // Returns whether the translation of remote memory was lost.
   bool use(int device, const Traffic& traffic) {
     std::map<uintptr_t, uint64_t> read;
     uint64_t total = 0;
-    for (const Way& way : traffic.written) total += way.bytes;
     bool lost = false;
     for (const auto& footprint : traffic.footprints) {
       uint64_t lines = 0;
