@@ -190,8 +190,8 @@ class _Run:
         for leg in lease.legs:
             if leg.destination is not None:
                 leg.destination.prepare_guards()
-        self._iteration = 0
-        first_sample_ends = copies - 1 + (self.case.warmups if name == "warm" else 0)
+        # Iterations go on from arm to arm: from slice 0 again, copies would find what the arm before left in a cache.
+        first_sample_ends = self._iteration + copies - 1 + (self.case.warmups if name == "warm" else 0)
         self._poison(first_sample_ends, everywhere=True)
         self._synchronize_ends()
         if lease.executor.stamps_per_launch:
