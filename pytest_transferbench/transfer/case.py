@@ -30,14 +30,14 @@ MIN_COPIES = 4
 MAX_COPIES = 250
 """With the gate, stamps and events a stream then holds at most 256 operations."""
 VIRTUAL_MIN_COPIES, VIRTUAL_MAX_COPIES = 2, 16
-VIRTUAL_SAMPLE_BYTES = 1 << 30
+VIRTUAL_SAMPLE_BYTES = 2 << 30
 
 
 def copies_per_sample(nbytes: int, link_class: str, *, virtual_clock: bool = False) -> int:
     """Return how many copies of ``nbytes`` bytes one sample holds: about 1 ms of them, 4 to 250.
 
     A pure function, so that every process measures alike and the count can be part of the digest. A virtual clock
-    has no noise to average, while its copies are really made, by a CPU: there a sample holds about 1 GiB, 2 to 16
+    has no noise to average, while its copies are really made, by a CPU: there a sample holds about 2 GiB, 2 to 16
     copies, enough for its first copy, which hides nothing behind another, not to weigh much. Raises ``ValueError``
     for a size below 1 and for a link class that :data:`NOMINAL_GBPS` does not know.
     """
