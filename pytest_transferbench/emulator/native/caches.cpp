@@ -19,7 +19,9 @@ Footprint::Footprint(const Allocation& allocation)
       marks_(static_cast<uint64_t*>(std::calloc(words_, sizeof(uint64_t)))) {}
 
 void Footprint::mark(size_t offset, size_t nbytes) {
-  if (nbytes) std::memset(marks() + (offset >> LINE_SHIFT), 1, ((offset + nbytes - 1) >> LINE_SHIFT) - (offset >> LINE_SHIFT) + 1);
+  if (!nbytes) return;
+  const size_t first = offset >> LINE_SHIFT, last = (offset + nbytes - 1) >> LINE_SHIFT;
+  std::memset(marks() + first, 1, last - first + 1);
 }
 
 namespace {
@@ -165,7 +167,8 @@ Found look_up(int device, const Traffic& traffic) {
     // What is read again in the same operation hits if everything it reads has room, and else was pushed out before.
     const uint64_t once = std::min(bytes, lines.read * LINE), again = bytes - once;
     const double share = static_cast<double>(lines.missed) / static_cast<double>(lines.read);
-    bytes = static_cast<uint64_t>(static_cast<double>(once) * share) + (lines.read * LINE > m.cache_capacity ? again : 0);
+    bytes = static_cast<uint64_t>(static_cast<double>(once) * share);
+    if (lines.read * LINE > m.cache_capacity) bytes += again;
   }
   return found;
 }

@@ -120,7 +120,9 @@ HIP_API size_t transferbench_emulator_plan_faults(const char* faults, char* mess
   return hand_out(plan_faults(faults), message, size);
 }
 
-HIP_API size_t transferbench_emulator_call_counts(char* text, size_t size) { return hand_out(call_counts(), text, size); }
+HIP_API size_t transferbench_emulator_call_counts(char* text, size_t size) {
+  return hand_out(call_counts(), text, size);
+}
 
 HIP_API uint64_t transferbench_emulator_moved_bytes(int from, int to) { return moved_bytes(from, to); }
 

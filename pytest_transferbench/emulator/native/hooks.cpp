@@ -109,8 +109,8 @@ __attribute__((noinline)) void slow_access(Direction direction, const void* poin
   if (!range || !nbytes) return;
   range->bytes += nbytes;
   if (direction == WRITE) return;
-  const uintptr_t first = address - range->base;
-  for (size_t line = first >> range->shift; line <= (first + nbytes - 1) >> range->shift; ++line) range->marks[line] = 1;
+  const size_t offset = address - range->base, last = (offset + nbytes - 1) >> range->shift;
+  for (size_t line = offset >> range->shift; line <= last; ++line) range->marks[line] = 1;
 }
 
 // Accesses the compiler knows to be aligned: allocations begin at page boundaries, so one comparison does.

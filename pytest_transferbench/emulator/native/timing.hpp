@@ -5,10 +5,10 @@
 
 namespace emulator {
 
-// What a shader that moved these bytes takes; counts them, and looks its reads up in the caches. Alone: F + bytes / rate
-// over the way that takes longest, with F = launch + first[class of the way whose data it waits for] + the walk for a
-// lost translation. Right behind another one its set-up hides behind the data still moving: max(F, F - overlap +
-// bytes / rate).
+// What a shader that moved these bytes takes; counts them, and looks its reads up in the caches. Alone: F + bytes /
+// rate over the way that takes longest, with F = launch + first[class of the way whose data it waits for] + the walk
+// for a lost translation. Right behind another one its set-up hides behind the data still moving:
+// max(F, F - overlap + bytes / rate).
 OperationEnd shader_end(const OperationStart& start, int device, const Traffic& traffic);
 
 // What a DMA engine takes for one copy: issue + bytes / rate, at the slower of engine and link.
