@@ -22,7 +22,8 @@ def run_elsewhere(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     # pytester moves the home folder; the emulated node must not be built anew for every test.
     monkeypatch.setenv("XDG_CACHE_HOME", CACHE)
-    loaded = () if any(point.value == PLUGIN for point in entry_points(group="pytest11")) else ("-p", PLUGIN)
+    by_itself = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
+    loaded = () if by_itself and "PYTEST_DISABLE_PLUGIN_AUTOLOAD" not in os.environ else ("-p", PLUGIN)
 
     def run(*arguments: str, timeout: float = 120) -> pytest.RunResult:
         return pytester.runpytest_subprocess(*loaded, *arguments, timeout=timeout)
