@@ -5,20 +5,6 @@ __device__ inline tb_u32 tb_expected(tb_u64 i, const tb_u32* reference, tb_u32 k
   return reference ? reference[i] : tb_hash(i) ^ key;
 }
 
-// The words of a buffer as vectors: `head` words before the first one that is aligned, `tail_at` the first behind them.
-struct tb_aligned {
-  tb_u64 head, vectors, tail_at;
-};
-
-__device__ inline tb_aligned tb_align(const tb_u32* words, tb_u64 count) {
-  tb_aligned parts;
-  parts.head = ((16 - ((tb_u64)words & 15)) & 15) / 4;
-  if (parts.head > count) parts.head = count;
-  parts.vectors = (count - parts.head) / 4;
-  parts.tail_at = parts.head + 4 * parts.vectors;
-  return parts;
-}
-
 // Every stride-th word and the last one become the complement of what a copy must write there: wrong in all 32 bits.
 // Stride 1 means all of them, and goes by vectors.
 TB_KERNEL(256) tb_poison(tb_u32* words, tb_u64 count, tb_u64 stride, const tb_u32* reference, tb_u32 key) {
@@ -28,7 +14,7 @@ TB_KERNEL(256) tb_poison(tb_u32* words, tb_u64 count, tb_u64 stride, const tb_u3
     if (thread == 0) words[count - 1] = ~tb_expected(count - 1, reference, key);
     return;
   }
-  const tb_aligned parts = tb_align(words, count);
+  const tb_span parts = tb_split(words, 4 * count);
   tb_v4* const vectors = (tb_v4*)(words + parts.head);
   for (tb_u64 v = thread; v < parts.vectors; v += threads) {
     const tb_u64 i = parts.head + 4 * v;
@@ -66,7 +52,7 @@ TB_KERNEL(256) tb_check(const tb_u32* words, tb_u64 count, tb_u64 stride, const 
     const tb_u64 end = count - 1;
     if (thread == 0 && end % stride) tb_compare(wrong, end, words[end], reference, key);
   } else {
-    const tb_aligned parts = tb_align(words, count);
+    const tb_span parts = tb_split(words, 4 * count);
     const tb_v4* const vectors = (const tb_v4*)(words + parts.head);
     for (tb_u64 v = thread; v < parts.vectors; v += threads) {
       const tb_v4 held = vectors[v];

@@ -9,20 +9,6 @@
 // Source and destination never overlap; saying so lets the next loads pass the last stores: 3 % at 4M, 9 % for local
 // copies of 16M on H200.
 
-struct tb_span {
-  tb_u64 head, vectors, tail_at, words;
-};
-
-__device__ inline tb_span tb_split(const void* pointer, tb_u64 nbytes) {
-  tb_span span;
-  span.words = nbytes / 4;
-  span.head = ((16 - ((tb_u64)pointer & 15)) & 15) / 4;
-  if (span.head > span.words) span.head = span.words;
-  span.vectors = (span.words - span.head) / 4;
-  span.tail_at = span.head + span.vectors * 4;
-  return span;
-}
-
 // What block `member` of the `team` that shares a copy does of it.
 __device__ __forceinline__ void tb_copy_share(const char* __restrict__ source, char* __restrict__ destination,
                                               tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,

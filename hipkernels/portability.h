@@ -112,3 +112,18 @@ __device__ inline tb_u32 tb_hash(tb_u64 index) {
 }
 
 __device__ inline tb_u32 tb_key(tb_u64 slice, tb_u32 nonce) { return tb_hash((tb_u32)slice + nonce * 0x9E3779B1u); }
+
+// The words of a buffer as vectors: `head` words before the first aligned one, `tail_at` the first word behind them.
+struct tb_span {
+  tb_u64 head, vectors, tail_at, words;
+};
+
+__device__ inline tb_span tb_split(const void* pointer, tb_u64 nbytes) {
+  tb_span span;
+  span.words = nbytes / 4;
+  span.head = ((16 - ((tb_u64)pointer & 15)) & 15) / 4;
+  if (span.head > span.words) span.head = span.words;
+  span.vectors = (span.words - span.head) / 4;
+  span.tail_at = span.head + span.vectors * 4;
+  return span;
+}

@@ -159,7 +159,7 @@ class _Run:
 
     def _take_arm(self, name: str, samples: int, copies: int) -> bool:
         """Take one arm and check its data; False when too many samples had to be rejected."""
-        self._prepare(name, copies)
+        self._prepare(name, samples, copies)
         taken: list[Clocks] = []
         rejected: list[str] = []
         while len(taken) < samples and self._rejected <= self._rejected_at_most:
@@ -184,15 +184,19 @@ class _Run:
         self._check_everything(name)
         return self._rejected <= self._rejected_at_most
 
-    def _prepare(self, name: str, copies: int) -> None:
-        """Lay the guards, poison every word of the destination, and warm up."""
+    def _prepare(self, name: str, samples: int, copies: int) -> None:
+        """Lay the guards, poison every word of the destination, and warm up.
+
+        Where the first sample is the last, it poisons every word itself.
+        """
         lease = self.lease
         for leg in lease.legs:
             if leg.destination is not None:
                 leg.destination.prepare_guards()
         # Iterations go on from arm to arm: from slice 0 again, copies would find what the arm before left in a cache.
         first_sample_ends = self._iteration + copies - 1 + (self.case.warmups if name == "warm" else 0)
-        self._poison(first_sample_ends, everywhere=True)
+        if samples > 1:
+            self._poison(first_sample_ends, everywhere=True)
         self._synchronize_ends()
         if lease.executor.stamps_per_launch:
             lease.clear_stamps(lease.method.copies)

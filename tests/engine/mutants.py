@@ -6,6 +6,7 @@ that leaves in the destination.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from unittest.mock import patch
 
 import numpy as np
@@ -130,11 +131,12 @@ class CopiesNothing(Mutant):
         return f"poison (nothing was written) in {seen.words} words"
 
 
-class _WrongSlice(Mutant):
-    """Leaves another slice than it should, so many further on."""
+class _WrongSlice(Mutant, ABC):
+    """Leaves another slice than it should."""
 
+    @abstractmethod
     def shift(self) -> int:
-        raise NotImplementedError
+        """Return how many slices further on it is."""
 
     @classmethod
     def breaks(cls, case: Case, slices: int) -> bool:
