@@ -169,14 +169,24 @@ def test_what_an_earlier_case_left_makes_room_for_the_next(small_bench: Bench, a
     assert verdict(measure(small_bench, larger)) == "OK"
 
 
-def test_host_memory_is_not_asked_of_a_lost_gpu(small_bench: Bench, activation: Activation) -> None:
-    """It is allocated for the device that is current, which is the lost one, as it was the last one used."""
+def test_host_memory_is_not_asked_of_a_lost_gpu(
+    small_bench: Bench, activation: Activation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is allocated for the device that is current, and the lost one was the last one used."""
     from_host = Transfer.pull("C0", "G6", 64 * KIB)
     to_host = Transfer.push("G7", "C0", 64 * KIB)
-    for transfer in (from_host, to_host):
-        measure(small_bench, transfer)
+    measure(small_bench, to_host)
     activation.plan_faults([Fault("hipEventElapsedTime", 1, FAILURE, sticky=True, device=7)])
+    made_current: list[int] = []
+    left_current: list[int] = []
+    use, find_lost = small_bench.runtime._use, small_bench.find_lost
+    monkeypatch.setattr(small_bench.runtime, "_use", lambda device: (made_current.append(device), use(device)))
+    monkeypatch.setattr(
+        small_bench, "find_lost", lambda *found: (find_lost(*found), left_current.append(made_current[-1]))
+    )
     assert verdict(measure(small_bench, to_host)) == "DEVICE_ERROR"
+    assert len(left_current) == 1
+    assert left_current != [7]
     assert verdict(measure(small_bench, from_host)) == "OK"
 
 
