@@ -18,8 +18,10 @@ class Study:
     def __init__(self, records: Iterable[Record]) -> None:
         ways: dict[tuple[object, ...], dict[bool, Record]] = defaultdict(dict)
         for record in records:
-            if record["method"]:
-                ways[_transfer(record)][bool(record["method"]["rotate_bytes"])] = record
+            method = record["method"]
+            # A budget that caches can hold is neither: it shows what they answer, and is not off.
+            if method and (method["rotated"] or not method["rotate_bytes"]):
+                ways[_transfer(record)][method["rotated"]] = record
         self._pairs = [(both[False], both[True]) for both in ways.values() if len(both) == 2]
         self._shown = {id(record) for both in self._pairs for record in both}
 
