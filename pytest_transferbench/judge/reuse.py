@@ -11,7 +11,7 @@ import enum
 
 from pytest_transferbench.judge.verdict import DEFAULT_LIMITS
 from pytest_transferbench.node import HOST, Device, LinkClass, Node
-from pytest_transferbench.transfer import Case, Test, Transfer
+from pytest_transferbench.transfer import Case, Test
 
 SHARED_CACHE_MEASURED = ("gfx1250",)
 """Architectures whose partitions are known to answer each other from one cache, and how much of it."""
