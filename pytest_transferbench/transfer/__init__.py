@@ -15,7 +15,7 @@ from pytest_transferbench.transfer.letters import (
     memory_kind,
 )
 from pytest_transferbench.transfer.notation import parse_transfer, parse_transfers
-from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy
+from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy, rotation_budget
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
 from pytest_transferbench.transfer.test import Test, TransferOrTest, together
 from pytest_transferbench.transfer.transfer import End, Op, Transfer
@@ -50,5 +50,6 @@ __all__ = [
     "parse_sizes",
     "parse_transfer",
     "parse_transfers",
+    "rotation_budget",
     "together",
 ]

@@ -25,7 +25,15 @@ from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
 from pytest_transferbench.options import Settings
 from pytest_transferbench.runtime import RuntimeFault
 from pytest_transferbench.session import run
-from pytest_transferbench.transfer import Case, Method, RotationPlan, Test, TransferOrTest, copies_per_sample
+from pytest_transferbench.transfer import (
+    Case,
+    Method,
+    RotationPlan,
+    Test,
+    TransferOrTest,
+    copies_per_sample,
+    rotation_budget,
+)
 
 ENVIRONMENT = "FAKE_MACHINE"
 
@@ -119,8 +127,9 @@ class FakeBench:
         if self.machine.lease_fault:
             raise RuntimeFault("hipMalloc", 0, "hipErrorOutOfMemory", self.machine.lease_fault)
         self.machine.say(f"lease {case.name}")
-        plan = RotationPlan.for_transfer(
-            case.transfer, case.rotate_bytes, memory_bytes=self.machine.memory_bytes, caches=(256 << 20,)
+        budget = rotation_budget(case.transfer, case.rotate_bytes)
+        plan = RotationPlan.make(
+            case.transfer.nbytes, budget, memory_bytes=self.machine.memory_bytes, caches=(256 << 20,)
         )
         yield FakeLease(case, plan, [bytes(4)] * plan.slices, bytes(4))
         self.machine.say(f"release {case.name}")
