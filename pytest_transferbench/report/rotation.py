@@ -18,7 +18,7 @@ class Study:
     def __init__(self, records: Iterable[Record]) -> None:
         ways: dict[tuple[object, ...], tuple[list[Record], list[Record]]] = defaultdict(lambda: ([], []))
         for record in records:
-            method = record["method"]
+            method = record["method"] if not record["protocol"] else None
             # A budget that caches can hold is neither: it shows what they answer, and is not off.
             if method and (method["rotated"] or not method["rotate_bytes"]):
                 ways[_transfer(record)][method["rotated"]].append(record)
