@@ -17,10 +17,14 @@
 #define TB_WRITTEN_BACK 2
 #define TB_FENCED 3
 
-#define TB_WORDS (TB_LINE / 8)                // of a line; the last one is its flag
-#define TB_LANES (TB_WORDS / TB_WORDS_A_LANE) // that share a line; the last one holds the flag
-#define TB_ROWS (TB_THREADS / TB_LANES)       // lines a block moves side by side
-#define TB_AHEAD 4                            // loads that a receiver's thread has under way
+#define TB_WORDS (TB_LINE / 8)  // of a line
+#if TB_ORDER == TB_PACKED
+#define TB_LANES 1  // that share a line
+#else
+#define TB_LANES (TB_WORDS / TB_WORDS_A_LANE)  // the last one holds the flag
+#endif
+#define TB_ROWS (TB_THREADS / TB_LANES)  // lines a block moves side by side
+#define TB_AHEAD 4  // loads that a receiver's thread has under way
 
 // What one side has to tell, in its own GPU's memory. `late` is iteration << 32 | block of the earliest wait that
 // ended without what it waited for, all ones if none did. Indices count the message's 8-byte words.
@@ -76,11 +80,21 @@ __device__ inline void tb_take(tb_taken& taken, tb_ll_report* report, tb_u64 ind
 #endif
 }
 
-// The lines of this block: `row`-th of its `turn`-th set of TB_ROWS, the sets of all blocks lying side by side.
-__device__ inline tb_u32 tb_line(tb_u32 turn, tb_u32 row) { return (turn * gridDim.x + blockIdx.x) * TB_ROWS + row; }
-__device__ inline tb_u32 tb_turns(tb_u32 lines) {
+// A block's lines: in each of its turns a set of TB_ROWS, the sets of all blocks lying side by side. Blocks for which
+// no set is left do nothing at all.
+struct tb_share {
+  tb_u32 lines, turns, workers;
+};
+
+__device__ inline tb_share tb_share_of(tb_u32 lines) {
   const tb_u32 sets = (lines + TB_ROWS - 1) / TB_ROWS;
-  return sets > blockIdx.x ? (sets - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+  const tb_u32 workers = sets < gridDim.x ? sets : gridDim.x;
+  return {lines, blockIdx.x < workers ? (sets - blockIdx.x + workers - 1) / workers : 0, workers};
+}
+
+// The line in row `row` of a turn; behind the last one where the message has none there.
+__device__ inline tb_u32 tb_line(const tb_share& share, tb_u32 turn, tb_u32 row) {
+  return turn < share.turns ? (turn * share.workers + blockIdx.x) * TB_ROWS + row : share.lines;
 }
 
 #if TB_ORDER == TB_PACKED
@@ -96,28 +110,32 @@ __device__ inline bool tb_has_come(const tb_pair& line, tb_u64 flag) {
 
 __device__ inline tb_u64 tb_data(const tb_pair& line) { return (line.first & 0xffffffffu) | line.second << 32; }
 
-__device__ inline void tb_send_message(tb_u64* ring, tb_u32 lines, tb_u64 flag) {
-  for (tb_u32 i = blockIdx.x * TB_THREADS + threadIdx.x; i < lines; i += gridDim.x * TB_THREADS)
-    tb_put(ring + 2ull * i, tb_payload(i, flag), flag);
+__device__ inline void tb_send_message(tb_u64* ring, const tb_share& share, tb_u64 flag) {
+  for (tb_u32 turn = 0; turn < share.turns; ++turn) {
+    const tb_u32 line = tb_line(share, turn, threadIdx.x);
+    if (line < share.lines) tb_put(ring + 2ull * line, tb_payload(line, flag), flag);
+  }
 }
 
-__device__ inline void tb_receive_message(const tb_u64* ring, tb_u32 lines, tb_u64 flag, tb_u32 iteration,
+__device__ inline void tb_receive_message(tb_u64* ring, const tb_share& share, tb_u64 flag, tb_u32 iteration,
                                           tb_u64 ticks, tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
-  const tb_u32 stride = gridDim.x * TB_THREADS;
-  for (tb_u32 i = blockIdx.x * TB_THREADS + threadIdx.x; i < lines; i += TB_AHEAD * stride) {
-    tb_pair line[TB_AHEAD];
-    TB_UNROLLED
-    for (int a = 0; a < TB_AHEAD; ++a)
-      if (i + a * stride < lines) line[a] = tb_load_pair(ring + 2ull * (i + a * stride));
+  for (tb_u32 turn = 0; turn < share.turns; turn += TB_AHEAD) {
+    tb_u32 line[TB_AHEAD];
+    tb_pair words[TB_AHEAD];
     TB_UNROLLED
     for (int a = 0; a < TB_AHEAD; ++a) {
-      if (i + a * stride >= lines) continue;
+      line[a] = tb_line(share, turn + a, threadIdx.x);
+      if (line[a] < share.lines) words[a] = tb_load_pair(ring + 2ull * line[a]);
+    }
+    TB_UNROLLED
+    for (int a = 0; a < TB_AHEAD; ++a) {
+      if (line[a] >= share.lines) continue;
       tb_wait wait = {};
-      while (!tb_has_come(line[a], flag)) {
+      while (!tb_has_come(words[a], flag)) {
         if (tb_looks_at_clock(wait) && tb_is_over(wait, ticks)) return tb_give_up(report, iteration, leaving);
-        line[a] = tb_load_pair(ring + 2ull * (i + a * stride));
+        words[a] = tb_load_pair(ring + 2ull * line[a]);
       }
-      tb_take(taken, report, i + a * stride, flag, tb_data(line[a]));
+      tb_take(taken, report, line[a], flag, tb_data(words[a]));
     }
   }
 }
@@ -128,23 +146,22 @@ __device__ inline tb_u64* tb_flag_of(tb_u64* ring, tb_u32 line) {
   return ring + (tb_u64)line * TB_WORDS + TB_WORDS - 1;
 }
 
-// Stores this lane's words of the data of a line. Index and place differ, because every line has a flag in it.
+// Stores this lane's words of the data of a line. Index and place differ, because every line has a flag in it. A flag
+// that lies in the last lane's pair is stored as it still is: one instruction for all lanes, and whole lines.
 __device__ inline void tb_put(tb_u64* ring, tb_u32 line, tb_u32 lane, tb_u64 flag) {
   tb_u64* const to = ring + (tb_u64)line * TB_WORDS + lane * TB_WORDS_A_LANE;
   const tb_u64 index = (tb_u64)line * (TB_WORDS - 1) + lane * TB_WORDS_A_LANE;
 #if TB_WORDS_A_LANE == 2
-  if (lane == TB_LANES - 1)
-    tb_store_system(to, tb_payload(index, flag));
-  else
-    tb_store_pair(to, tb_payload(index, flag), tb_payload(index + 1, flag));
+  tb_store_pair(to, tb_payload(index, flag), lane < TB_LANES - 1 ? tb_payload(index + 1, flag) : flag - 1);
 #else
   if (lane < TB_LANES - 1) tb_store_system(to, tb_payload(index, flag));
 #endif
 }
 
 // Reads `TB_AHEAD` lines' data, all of whose flags have come.
-__device__ inline void tb_get(const tb_u64* ring, const tb_u32 (&line)[TB_AHEAD], tb_u32 lines, tb_u32 lane,
-                              tb_u64 flag, tb_taken& taken, tb_ll_report* report) {
+__device__ inline void tb_get(const tb_u64* ring, const tb_u32 (&line)[TB_AHEAD], tb_u32 lines, tb_u64 flag,
+                              tb_taken& taken, tb_ll_report* report) {
+  const tb_u32 lane = threadIdx.x % TB_LANES;
   tb_pair words[TB_AHEAD];
   TB_UNROLLED
   for (int a = 0; a < TB_AHEAD; ++a) {
@@ -166,15 +183,15 @@ __device__ inline void tb_get(const tb_u64* ring, const tb_u32 (&line)[TB_AHEAD]
 
 #if TB_ORDER != TB_FENCED
 
-__device__ inline void tb_send_message(tb_u64* ring, tb_u32 lines, tb_u64 flag) {
-  const tb_u32 lane = threadIdx.x % TB_LANES, turns = tb_turns(lines);
-  for (tb_u32 turn = 0; turn < turns; ++turn) {
-    const tb_u32 line = tb_line(turn, threadIdx.x / TB_LANES);
-    if (line < lines) tb_put(ring, line, lane, flag);
+__device__ inline void tb_send_message(tb_u64* ring, const tb_share& share, tb_u64 flag) {
+  const tb_u32 lane = threadIdx.x % TB_LANES;
+  for (tb_u32 turn = 0; turn < share.turns; ++turn) {
+    const tb_u32 line = tb_line(share, turn, threadIdx.x / TB_LANES);
+    if (line < share.lines) tb_put(ring, line, lane, flag);
     tb_wave_sync();  // the lanes whose data the flag speaks for have all stored it
     tb_drain();
     if (TB_ORDER == TB_WRITTEN_BACK) tb_fence_system();
-    if (line >= lines || lane != TB_LANES - 1) continue;
+    if (line >= share.lines || lane != TB_LANES - 1) continue;
     if (TB_ORDER == TB_WRITTEN_BACK)
       tb_store_system(tb_flag_of(ring, line), flag);
     else
@@ -184,52 +201,49 @@ __device__ inline void tb_send_message(tb_u64* ring, tb_u32 lines, tb_u64 flag) 
 
 // The wave polls together and then loads together: a lane that had loaded its data along with the flag could hold what
 // was there before.
-__device__ inline void tb_receive_message(tb_u64* ring, tb_u32 lines, tb_u64 flag, tb_u32 iteration, tb_u64 ticks,
-                                          tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
-  const tb_u32 lane = threadIdx.x % TB_LANES, turns = tb_turns(lines);
-  for (tb_u32 turn = 0; turn < turns; turn += TB_AHEAD) {
+__device__ inline void tb_receive_message(tb_u64* ring, const tb_share& share, tb_u64 flag, tb_u32 iteration,
+                                          tb_u64 ticks, tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
+  for (tb_u32 turn = 0; turn < share.turns; turn += TB_AHEAD) {
     tb_u32 line[TB_AHEAD];
     TB_UNROLLED
-    for (int a = 0; a < TB_AHEAD; ++a)
-      line[a] = turn + a < turns ? tb_line(turn + a, threadIdx.x / TB_LANES) : lines;
+    for (int a = 0; a < TB_AHEAD; ++a) line[a] = tb_line(share, turn + a, threadIdx.x / TB_LANES);
     tb_wait wait = {};
     for (;;) {
       bool missing = false;
       TB_UNROLLED
       for (int a = 0; a < TB_AHEAD; ++a)
-        if (lane == TB_LANES - 1 && line[a] < lines) missing |= tb_load_system(tb_flag_of(ring, line[a])) != flag;
+        if (threadIdx.x % TB_LANES == TB_LANES - 1 && line[a] < share.lines)
+          missing |= tb_load_system(tb_flag_of(ring, line[a])) != flag;
       if (!tb_any(missing)) break;
       if (tb_looks_at_clock(wait) && tb_any(tb_is_over(wait, ticks))) return tb_give_up(report, iteration, leaving);
     }
-    tb_get(ring, line, lines, lane, flag, taken, report);
+    tb_get(ring, line, share.lines, flag, taken, report);
   }
 }
 
 #else
 
 // After the fence and the barrier any thread may store the flag of any line of the block.
-__device__ inline void tb_send_message(tb_u64* ring, tb_u32 lines, tb_u64 flag) {
-  const tb_u32 turns = tb_turns(lines);
-  for (tb_u32 turn = 0; turn < turns; ++turn) {
-    const tb_u32 line = tb_line(turn, threadIdx.x / TB_LANES);
-    if (line < lines) tb_put(ring, line, threadIdx.x % TB_LANES, flag);
+__device__ inline void tb_send_message(tb_u64* ring, const tb_share& share, tb_u64 flag) {
+  for (tb_u32 turn = 0; turn < share.turns; ++turn) {
+    const tb_u32 line = tb_line(share, turn, threadIdx.x / TB_LANES);
+    if (line < share.lines) tb_put(ring, line, threadIdx.x % TB_LANES, flag);
   }
   tb_fence_system();
   __syncthreads();
-  for (tb_u32 i = threadIdx.x; i < turns * TB_ROWS; i += TB_THREADS) {
-    const tb_u32 line = tb_line(i / TB_ROWS, i % TB_ROWS);
-    if (line < lines) tb_store_system(tb_flag_of(ring, line), flag);
+  for (tb_u32 i = threadIdx.x; i < share.turns * TB_ROWS; i += TB_THREADS) {
+    const tb_u32 line = tb_line(share, i / TB_ROWS, i % TB_ROWS);
+    if (line < share.lines) tb_store_system(tb_flag_of(ring, line), flag);
   }
 }
 
 // All flags, the threads of the block sharing them; then all data.
-__device__ inline void tb_receive_message(tb_u64* ring, tb_u32 lines, tb_u64 flag, tb_u32 iteration, tb_u64 ticks,
-                                          tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
-  const tb_u32 turns = tb_turns(lines);
-  for (tb_u32 i = threadIdx.x; i < turns * TB_ROWS; i += TB_THREADS) {
-    const tb_u32 line = tb_line(i / TB_ROWS, i % TB_ROWS);
+__device__ inline void tb_receive_message(tb_u64* ring, const tb_share& share, tb_u64 flag, tb_u32 iteration,
+                                          tb_u64 ticks, tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
+  for (tb_u32 i = threadIdx.x; i < share.turns * TB_ROWS; i += TB_THREADS) {
+    const tb_u32 line = tb_line(share, i / TB_ROWS, i % TB_ROWS);
     tb_wait wait = {};
-    while (line < lines && tb_load_system(tb_flag_of(ring, line)) != flag) {
+    while (line < share.lines && tb_load_system(tb_flag_of(ring, line)) != flag) {
       if (!tb_looks_at_clock(wait) || !tb_is_over(wait, ticks)) continue;
       tb_give_up(report, iteration, leaving);
       break;
@@ -237,12 +251,11 @@ __device__ inline void tb_receive_message(tb_u64* ring, tb_u32 lines, tb_u64 fla
   }
   __syncthreads();
   if (*leaving) return;
-  for (tb_u32 turn = 0; turn < turns; turn += TB_AHEAD) {
+  for (tb_u32 turn = 0; turn < share.turns; turn += TB_AHEAD) {
     tb_u32 line[TB_AHEAD];
     TB_UNROLLED
-    for (int a = 0; a < TB_AHEAD; ++a)
-      line[a] = turn + a < turns ? tb_line(turn + a, threadIdx.x / TB_LANES) : lines;
-    tb_get(ring, line, lines, threadIdx.x % TB_LANES, flag, taken, report);
+    for (int a = 0; a < TB_AHEAD; ++a) line[a] = tb_line(share, turn + a, threadIdx.x / TB_LANES);
+    tb_get(ring, line, share.lines, flag, taken, report);
   }
 }
 
@@ -253,6 +266,8 @@ __device__ inline void tb_receive_message(tb_u64* ring, tb_u32 lines, tb_u64 fla
 TB_KERNEL(TB_THREADS) tb_ll_send(tb_u64* ring, const tb_u64* ack, tb_u64* stamps, tb_ll_report* report, tb_u32 lines,
                                  tb_u32 iterations, tb_u64 first_flag, tb_u64 ticks) {
   __shared__ tb_u32 leaving;
+  const tb_share share = tb_share_of(lines);
+  if (!share.turns) return;
   if (threadIdx.x == 0) {
     leaving = 0;
     if (blockIdx.x == 0) tb_stamp(stamps, 0);
@@ -260,7 +275,7 @@ TB_KERNEL(TB_THREADS) tb_ll_send(tb_u64* ring, const tb_u64* ack, tb_u64* stamps
   __syncthreads();
   for (tb_u32 i = 0; i < iterations; ++i) {
     const tb_u64 flag = first_flag + i;
-    tb_send_message(ring, lines, flag);
+    tb_send_message(ring, share, flag);
     if (threadIdx.x == 0) {
       tb_wait wait = {};
       while (tb_load_system(ack) < flag) {
@@ -279,18 +294,21 @@ TB_KERNEL(TB_THREADS) tb_ll_send(tb_u64* ring, const tb_u64* ack, tb_u64* stamps
 TB_KERNEL(TB_THREADS) tb_ll_receive(tb_u64* ring, tb_u64* ack, tb_u64* arrived, tb_ll_report* report, tb_u32 lines,
                                     tb_u32 iterations, tb_u64 first_flag, tb_u64 ticks) {
   __shared__ tb_u32 leaving;
+  const tb_share share = tb_share_of(lines);
+  if (!share.turns) return;
   if (threadIdx.x == 0) leaving = 0;
   __syncthreads();
   tb_taken taken = {};
   for (tb_u32 i = 0; i < iterations; ++i) {
     const tb_u64 flag = first_flag + i;
-    tb_receive_message(ring, lines, flag, i, ticks, taken, report, &leaving);
+    tb_receive_message(ring, share, flag, i, ticks, taken, report, &leaving);
     // Never true but for chance, and that is harmless: the loads must be over before the ACK lets lines be overwritten.
     if (taken.sum == 0x6C6C5F73756D6D65ull) report->sum = 0;
     __syncthreads();
     if (leaving) break;
-    const tb_u64 all = (tb_u64)(i + 1) * gridDim.x;
-    if (threadIdx.x == 0 && (gridDim.x == 1 || atomicAdd(arrived, (tb_u64)1) + 1 == all)) tb_store_system(ack, flag);
+    const tb_u64 all = (tb_u64)(i + 1) * share.workers;
+    if (threadIdx.x != 0) continue;
+    if (share.workers == 1 || atomicAdd(arrived, (tb_u64)1) + 1 == all) tb_store_system(ack, flag);
   }
   atomicAdd(&report->sum, taken.sum);
   if (taken.wrong) atomicAdd(&report->wrong, taken.wrong);

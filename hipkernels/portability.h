@@ -76,8 +76,8 @@ __device__ inline void tb_block_is_done() { __syncthreads(); }
 #endif
 
 #if !defined(TRANSFERBENCH_EMULATOR)
-// The stamp of one lap of a kernel that goes many. Thread 0 of every block calls it, those that stamp nothing with null:
-// to an emulated node it says where in a block's work the lap ends.
+// The stamp of one lap of a kernel that goes many. Thread 0 of every block calls it, with null where it stamps nothing:
+// it also tells an emulated node where in a block's work the lap ends.
 __device__ inline void tb_lap(tb_u64* where) {
   if (where) *where = tb_clock();
 }
@@ -118,7 +118,9 @@ __device__ inline bool tb_any(bool predicate) { return __builtin_amdgcn_ballot_w
 __device__ inline void tb_wave_sync() { __builtin_amdgcn_wave_barrier(); }
 #endif
 // Two neighbouring words, each whole. No compiler here but AMD's own knows one access of 16 bytes at system scope.
-__device__ inline tb_pair tb_load_pair(const tb_u64* words) { return {tb_load_system(words), tb_load_system(words + 1)}; }
+__device__ inline tb_pair tb_load_pair(const tb_u64* words) {
+  return {tb_load_system(words), tb_load_system(words + 1)};
+}
 __device__ inline void tb_store_pair(tb_u64* words, tb_u64 first, tb_u64 second) {
   tb_store_system(words, first);
   tb_store_system(words + 1, second);
