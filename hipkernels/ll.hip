@@ -27,9 +27,10 @@
 #define TB_AHEAD 4  // loads that a receiver's thread has under way
 
 // What one side has to tell, in its own GPU's memory. `late` is iteration << 32 | block of the earliest wait that
-// ended without what it waited for, all ones if none did. Indices count the message's 8-byte words.
+// ended without what it waited for, all ones if none did. `wrong_words`, `first`, `last` and `mask` are about 32-bit
+// words of the message, `first` being all ones where none is wrong; `sum` adds up its 8-byte words.
 struct tb_ll_report {
-  tb_u64 late, wrong, first, last, mask, sum;
+  tb_u64 late, wrong_words, first, last, mask, sum, wrong_bytes;
 };
 
 // A wait that ends by itself. The clock is looked at on every 256th poll only, and from then on.
@@ -63,20 +64,27 @@ __device__ inline tb_u64 tb_payload(tb_u64 index, tb_u64 flag) {
 #endif
 }
 
-// Takes in one word that arrived.
 struct tb_taken {
-  tb_u64 sum, wrong;
+  tb_u64 sum;
+  tb_u32 wrong_words, wrong_bytes;
 };
+
+// Takes in one word that arrived.
 
 __device__ inline void tb_take(tb_taken& taken, tb_ll_report* report, tb_u64 index, tb_u64 flag, tb_u64 word) {
   taken.sum += word;
 #if TB_CHECKED
   const tb_u64 difference = word ^ tb_payload(index, flag);
   if (!difference) return;
-  ++taken.wrong;
-  atomicMin(&report->first, index);
-  atomicMax(&report->last, index);
-  atomicOr(&report->mask, difference);
+  for (int half = 0; half < 2; ++half) {
+    const tb_u32 wrong = (tb_u32)(difference >> 32 * half);
+    if (!wrong) continue;
+    ++taken.wrong_words;
+    for (int byte = 0; byte < 4; ++byte) taken.wrong_bytes += (wrong >> 8 * byte & 255) != 0;
+    atomicMin(&report->first, 2 * index + half);
+    atomicMax(&report->last, 2 * index + half);
+    atomicOr(&report->mask, (tb_u64)wrong);
+  }
 #endif
 }
 
@@ -311,7 +319,9 @@ TB_KERNEL(TB_THREADS) tb_ll_receive(tb_u64* ring, tb_u64* ack, tb_u64* arrived, 
     if (share.workers == 1 || atomicAdd(arrived, (tb_u64)1) + 1 == all) tb_store_system(ack, flag);
   }
   atomicAdd(&report->sum, taken.sum);
-  if (taken.wrong) atomicAdd(&report->wrong, taken.wrong);
+  if (!taken.wrong_words) return;
+  atomicAdd(&report->wrong_words, (tb_u64)taken.wrong_words);
+  atomicAdd(&report->wrong_bytes, (tb_u64)taken.wrong_bytes);
 }
 
 #if TB_ORDER == TB_PACKED
@@ -338,7 +348,8 @@ TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps,
     tb_take(taken, report, i, flag, tb_data(line));
   }
   report->sum = taken.sum;
-  report->wrong = taken.wrong;
+  report->wrong_words = taken.wrong_words;
+  report->wrong_bytes = taken.wrong_bytes;
 }
 
 #endif
