@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_transferbench.transfer import TransferOrTest
+from pytest_transferbench.transfer import AnyTransfer
 
 
 class GBps(float):
@@ -112,7 +112,7 @@ class Measurement:
     """
 
     key: str
-    transfer: TransferOrTest
+    transfer: AnyTransfer
     op: str
     link_class: str
     nbytes: int

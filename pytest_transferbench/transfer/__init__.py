@@ -17,7 +17,7 @@ from pytest_transferbench.transfer.letters import (
 from pytest_transferbench.transfer.message import Message
 from pytest_transferbench.transfer.method import METHOD_VERSION, MessageMethod, Method
 from pytest_transferbench.transfer.notation import parse_transfer, parse_transfers
-from pytest_transferbench.transfer.protocol import PROTOCOLS, Protocol, protocols
+from pytest_transferbench.transfer.protocol import LL, PROTOCOLS, Protocol, protocols
 from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
 from pytest_transferbench.transfer.test import Test, TransferOrTest, together
@@ -29,6 +29,7 @@ AnyTransfer = Transfer | Test | Message
 __all__ = [
     "EXECUTORS",
     "HOST",
+    "LL",
     "MAX_BYTES",
     "MEMORIES",
     "METHOD_VERSION",

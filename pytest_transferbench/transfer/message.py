@@ -83,6 +83,11 @@ class Message:
         return 0
 
     @property
+    def transfers(self) -> tuple[Message, ...]:
+        """This message alone: what runs at the same time, as in a Test."""
+        return (self,)
+
+    @property
     def total_bytes(self) -> int:
         """Bytes of data."""
         return self.nbytes
