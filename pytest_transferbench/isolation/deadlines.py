@@ -41,9 +41,10 @@ def deadline_seconds(case: AnyCase | None, node: Node | None, first: bool) -> fl
         return seconds + FIRST_SECONDS
     transfer = case.transfer
     if isinstance(case, MessageCase):
-        # Each launch may run into its timeout; what it sends is at most lines of twice the data.
-        sent = 2 * LAUNCHES * (case.warmups + case.samples) * transfer.total_bytes
-        return seconds + LAUNCHES * case.timeout_seconds + sent / EMULATED_MESSAGE_BYTES_PER_SECOND
+        sent = LAUNCHES * (case.warmups + case.samples) * transfer.total_bytes
+        emulated = node is not None and node.emulated is not None
+        rate = EMULATED_MESSAGE_BYTES_PER_SECOND if emulated else PESSIMISTIC_BYTES_PER_SECOND
+        return seconds + LAUNCHES * case.timeout_seconds + sent / rate
     copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.total_bytes
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches

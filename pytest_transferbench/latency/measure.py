@@ -104,6 +104,7 @@ class _Run:
     def context(self) -> dict[str, Any]:
         """Return the plain facts worth keeping beside the figures; times in seconds, rates in GB/s."""
         found = {
+            "runtime": self.ring.bench.node.runtime,
             "launch_device": self.ring.sender.index,
             "link_gbps": self.ring.link.gbps,
             "source_of_rate": self.ring.link.source_of_rate,
@@ -112,9 +113,7 @@ class _Run:
             **self.facts,
         }
         if self.arms:
-            seconds = np.array(self.arms[0].seconds)
-            found["mean_seconds"], found["p99_seconds"] = float(seconds.mean()), float(np.percentile(seconds, 99))
-            found["wire_gbps"] = self._wire_bytes / float(np.median(seconds)) / 1e9
+            found["wire_gbps"] = self._wire_bytes / self.arms[0].median_seconds / 1e9
         return found
 
     def count_link_bytes(self, before: Snapshot, after: Snapshot) -> None:

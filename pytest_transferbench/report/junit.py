@@ -6,7 +6,7 @@ import math
 
 from pytest_transferbench.report.transport import Record
 
-_FIGURES = ("gbps", "p10_gbps", "cold_gbps", "warm_gbps", "warm_cold")
+_FIGURES = ("gbps", "p10_gbps", "cold_gbps", "warm_gbps", "warm_cold", "seconds", "p99_seconds")
 
 
 def properties(record: Record) -> list[tuple[str, object]]:
@@ -23,4 +23,6 @@ def properties(record: Record) -> list[tuple[str, object]]:
     if record.has_bandwidth:
         figures = {name: record.figure(name) for name in _FIGURES}
         found += [(f"transfer_{name}", value) for name, value in figures.items() if math.isfinite(value)]
+        if record["op"] == "push" and record["protocol"]:
+            found.append(("transfer_wire_gbps", record["context"]["wire_gbps"]))
     return found

@@ -18,7 +18,7 @@ class Study:
     def __init__(self, records: Iterable[Record]) -> None:
         ways: dict[tuple[object, ...], dict[bool, Record]] = defaultdict(dict)
         for record in records:
-            if record["method"]:
+            if record["method"] and not record["protocol"]:
                 ways[_transfer(record)][bool(record["method"]["rotate_bytes"])] = record
         self._pairs = [(both[False], both[True]) for both in ways.values() if len(both) == 2]
         self._shown = {id(record) for both in self._pairs for record in both}

@@ -62,10 +62,11 @@ class ItemBench:
         """Measure ``transfer``, check its data and judge the figures.
 
         ``transfer`` is a Transfer, a Test, or the notation of one, or a Message. ``data`` is an array of the user's own
-        to be moved in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With ``judge=False``, and
-        always for a control, nothing is raised for the figures: they are in ``.verdicts``, and stay out of matrix and
-        baseline. Raises a subclass of ``AssertionError`` for the first failing verdict, ``ValueError`` in one line for
-        anything that names no Transfer; fails in one line for a second judged call in an item.
+        to be moved in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With
+        ``judge=False``, and always for a control, nothing is raised for the figures: they are in ``.verdicts``, and
+        stay out of matrix and baseline. Raises a subclass of ``AssertionError`` for the first failing verdict,
+        ``ValueError`` in one line for anything that names no Transfer; fails in one line for a second judged call in
+        an item.
         """
         __tracebackhide__ = True
         if judge and self._judged:

@@ -52,7 +52,7 @@ def open_bench(node: Node, emulate: str | None) -> Bench:
 
 
 def unsupported(case: AnyCase, node: Node) -> str | None:
-    """Return why ``case`` cannot be run on ``node``, or None; raises ``ValueError`` in one line where it never could."""
+    """Return why ``case`` cannot be run on ``node``, or None; raises ``ValueError`` where it never could."""
     from pytest_transferbench import latency
     from pytest_transferbench.engine import executors
 
@@ -72,10 +72,13 @@ def estimate_seconds(case: AnyCase, node: Node) -> float:
 
 def measure(bench: Bench, case: AnyCase, key: str, data: Any) -> Measurement:
     """Measure ``case`` in buffers of its own; raises ``RuntimeFault`` where they cannot be had."""
+    __tracebackhide__ = True
     from pytest_transferbench import latency
     from pytest_transferbench.latency.ring import Ring
 
     if isinstance(case, MessageCase):
+        if data is not None:
+            raise ValueError(f"data is given for {case.name}: a Message brings its own payload, leave data out")
         with bench.borrow(case, Ring) as ring:
             return latency.measure(bench, ring, key=key)
     with bench.lease(case) as lease:
