@@ -43,9 +43,10 @@ def message_row(record: Record) -> str:
 def _caption(record: Record) -> str:
     source, destination = record["ends"]
     ring = _RINGS.get(record["method"].get("ring_kind", ""), "unknown")
+    link_class = record["link_class"]
     if record["op"] == "pingpong":
-        return f"ping-pong {source} <-> {destination} ({record['link_class']}), {ring} memory: half of a lap, median"
-    return f"messages {source} -> {destination} ({record['link_class']}), {ring} ring: T includes the ACK's way back, median"
+        return f"ping-pong {source} <-> {destination} ({link_class}), {ring} memory: half of a lap, median"
+    return f"messages {source} -> {destination} ({link_class}), {ring} ring: T includes the ACK's way back, median"
 
 
 def _status(record: Record) -> str:
