@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -65,12 +64,10 @@ def _more(record: Record) -> str:
         return ""
     context, parts = record["context"], [f"p99 {1e6 * record.figure('p99_seconds'):.2f} us"]
     if record["op"] == "push":
-        wire = f"wire {context['wire_gbps']:.1f} GB/s, {100 * context['wire_efficiency']:g} % data"
-        ceiling = context.get("ceiling_gbps")
-        if ceiling is not None and math.isfinite(ceiling):
-            wire += f", {100 * float(record.gbps) / ceiling:.1f} % of the ceiling"
-        parts.append(wire)
+        wire, ceiling = f"wire {context['wire_gbps']:.1f} GB/s", context.get("ceiling_gbps")
+        share = f" ({100 * float(record.gbps) / ceiling:.0f} % of the ceiling)" if ceiling else ""
+        parts.append(wire + share)
     counted = context.get("link_bytes")
     if counted is not None and counted["claimed"]:
         parts.append(f"links sent {100 * counted['sent'] / counted['claimed']:.1f} % of the bytes claimed")
-    return f" {'; '.join(parts)}; {record['method']['samples']} iterations"
+    return f" {', '.join(parts)}, {record['method']['samples']} iterations"
