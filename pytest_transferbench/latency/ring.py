@@ -185,13 +185,11 @@ class Ring:
         return first
 
     def _kernel(self, device: int, name: str, checked: bool) -> Kernel:
+        return self.runtime.compile(device, "ll", (name,), self._defines(checked))[name]
+
+    def _defines(self, checked: bool) -> dict[str, int]:
         protocol = self.case.transfer.protocol
-        defines = {
-            "TB_LINE": protocol.line_bytes,
-            "TB_ORDER": ORDERS[protocol.order],
-            "TB_CHECKED": int(checked),
-        }
-        return self.runtime.compile(device, "ll", (name,), defines)[name]
+        return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_CHECKED": int(checked)}
 
     @staticmethod
     def _report(words: npt.NDArray[np.uint64]) -> Report:
