@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_transferbench.engine.clocks import Clocks
-from pytest_transferbench.latency.ring import MODULUS, PAYLOAD_STEP, PAYLOAD_TURN, Launch, Report, Ring
+from pytest_transferbench.latency.ring import (
+    CHECKED_ITERATIONS,
+    MODULUS,
+    PAYLOAD_STEP,
+    PAYLOAD_TURN,
+    Launch,
+    Report,
+    Ring,
+)
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
 from pytest_transferbench.runtime import RuntimeFault
 from pytest_transferbench.runtime.telemetry import Snapshot, link_bytes, reasons_to_reject
@@ -18,8 +26,6 @@ from pytest_transferbench.transfer import MessageCase, format_size
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Bench
 
-CHECKED_ITERATIONS = 2
-"""Messages compared word by word before the timed ones: the second overwrites what the first has left."""
 TRIES = 3
 """How often the timed messages are sent before clocks that disagree make the case INVALID."""
 
