@@ -89,4 +89,6 @@ class MessageMethod(_Digested):
 
 def _plain(value: int | str) -> int | str:
     """Strip what only looks like a plain type (a StrEnum link class): xdist carries exact types alone."""
+    if isinstance(value, bool):
+        return value
     return str(value) if isinstance(value, str) else int(value)
