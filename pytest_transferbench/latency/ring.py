@@ -153,8 +153,9 @@ class Ring:
         ticks = [
             np.uint64(self.case.timeout_seconds * runtime.deadline_hz(end)) for end in (receive.device, send.device)
         ]
-        runtime.launch(receive, blocks, threads, (*to_receive, *count, ticks[0]), self._receiving)
+        # The gate comes first: a receiver that already polls would hold up the loading of the gate's own kernel.
         with self.bench.gate.closed(sender):
+            runtime.launch(receive, blocks, threads, (*to_receive, *count, ticks[0]), self._receiving)
             runtime.record(sender.start, sender.stream)
             runtime.launch(send, blocks, threads, (*to_send, *count, ticks[1]), sender.stream)
             runtime.record(sender.stop, sender.stream)
