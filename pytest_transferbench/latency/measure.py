@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,12 +35,21 @@ class _EndedError(Exception):
     """Ends a case that has no figure to take any more."""
 
 
-def measure(bench: Bench, ring: Ring, *, key: str) -> Measurement:
-    """Measure a leased message case. Faults of the device are recorded in the measurement, never raised.
+def measure(
+    bench: Bench, case: MessageCase, *, key: str, take: Callable[[Bench, MessageCase], Ring] = Ring
+) -> Measurement:
+    """Measure a message case in a ring of its own, got by ``take``.
+
+    Faults of the device are recorded in the measurement; where already the ring cannot be had, RuntimeFault is raised.
 
     The arm ``steady`` has the seconds of every timed iteration: to the ACK for a one-way message, half a lap of a
     round trip.
     """
+    with bench.borrow(case, take) as ring:
+        return _measure(bench, ring, key)
+
+
+def _measure(bench: Bench, ring: Ring, key: str) -> Measurement:
     started = time.monotonic()
     run = _Run(ring)
     before = bench.telemetry.snapshot(ring.owners)

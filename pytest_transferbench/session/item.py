@@ -76,6 +76,8 @@ class ItemBench:
         except ValueError as error:
             # Raised anew so that the user's own line is the last one shown, not that of a parser.
             raise ValueError(str(error)) from None
+        if isinstance(case, MessageCase) and data is not None:
+            raise ValueError(f"data is given for {case.name}: a Message brings its own payload, leave data out")
         judge = judge and not case.control
         self._judged = self._judged or judge
         return self._conclude(case, self._measure(case, data), judge)
@@ -133,10 +135,13 @@ class ItemBench:
         from pytest_transferbench.runtime import RuntimeFault
 
         bench, key = self._run.bench(), self._key(case)
-        if self._lease is not None and self._lease[0].transfer == case.transfer:
+        if isinstance(case, Case) and self._lease is not None and self._lease[0].transfer == case.transfer:
             return bench.measure(self._lease[1], key=key, data=data)
         try:
-            return session_run.measure(bench, case, key, data)
+            if isinstance(case, MessageCase):
+                return session_run.measure_message(bench, case, key)
+            with bench.lease(case) as lease:
+                return bench.measure(lease, key=key, data=data)
         except RuntimeFault as fault:
             return self._not_leased(case, fault)
 

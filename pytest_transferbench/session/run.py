@@ -70,19 +70,11 @@ def estimate_seconds(case: AnyCase, node: Node) -> float:
     )
 
 
-def measure(bench: Bench, case: AnyCase, key: str, data: Any) -> Measurement:
-    """Measure ``case`` in buffers of its own; raises ``RuntimeFault`` where they cannot be had."""
-    __tracebackhide__ = True
+def measure_message(bench: Bench, case: MessageCase, key: str) -> Measurement:
+    """Measure a message in buffers of its own; raises ``RuntimeFault`` where they cannot be had."""
     from pytest_transferbench import latency
-    from pytest_transferbench.latency.ring import Ring
 
-    if isinstance(case, MessageCase):
-        if data is not None:
-            raise ValueError(f"data is given for {case.name}: a Message brings its own payload, leave data out")
-        with bench.borrow(case, Ring) as ring:
-            return latency.measure(bench, ring, key=key)
-    with bench.lease(case) as lease:
-        return bench.measure(lease, key=key, data=data)
+    return latency.measure(bench, case, key=key)
 
 
 class Run:

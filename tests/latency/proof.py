@@ -42,8 +42,7 @@ def ping_pong_case(bench: Bench, **more: object) -> MessageCase:
 
 
 def measure(bench: Bench, case: MessageCase, ring: type[Ring] = Ring) -> Measurement:
-    with bench.borrow(case, ring) as taken:
-        return latency.measure(bench, taken, key=f"test/{case.name}")
+    return latency.measure(bench, case, key=f"test/{case.name}", take=ring)
 
 
 def verdict(measurement: Measurement) -> Finding:
