@@ -75,9 +75,7 @@ def protocols(text: str) -> tuple[Protocol, ...]:
         named = [each for each in PROTOCOLS if name in ("all", each.name, each.name.partition("-")[0])]
         if not named:
             lines, endings = ", ".join(f"ll{size}" for size in _LINE_SIZES), ", ".join(f"-{end}" for end in _SUFFIXES)
-            raise ValueError(
-                f"unknown protocol {name!r}: use ll, {lines} for all of one line size or with {endings}, all"
-            )
+            raise ValueError(f"unknown protocol {name!r}: use all, ll, or {lines}, alone or with {endings} behind")
         for each in named:
             if each in found:
                 raise ValueError(f"protocol {each.name!r} comes up twice in {text!r}: give every one once")
