@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_transferbench.latency.limits import ring_kind
-from pytest_transferbench.runtime import Kernel
+from pytest_transferbench.runtime import Kernel, RuntimeFault
 from pytest_transferbench.transfer import Memory, MessageCase, MessageMethod
 from pytest_transferbench.transfer.protocol import BLOCK_THREADS
 
@@ -153,13 +154,19 @@ class Ring:
         ticks = [
             np.uint64(self.case.timeout_seconds * runtime.deadline_hz(end)) for end in (receive.device, send.device)
         ]
-        # The gate comes first: a receiver that already polls would hold up the loading of the gate's own kernel.
-        with self.bench.gate.closed(sender):
-            runtime.launch(receive, blocks, threads, (*to_receive, *count, ticks[0]), self._receiving)
-            runtime.record(sender.start, sender.stream)
-            runtime.launch(send, blocks, threads, (*to_send, *count, ticks[1]), sender.stream)
-            runtime.record(sender.stop, sender.stream)
-        runtime.synchronize(sender.stream)
+        try:
+            # The gate comes first: a receiver that already polls would hold up the loading of the gate's own kernel.
+            with self.bench.gate.closed(sender):
+                runtime.launch(receive, blocks, threads, (*to_receive, *count, ticks[0]), self._receiving)
+                runtime.record(sender.start, sender.stream)
+                runtime.launch(send, blocks, threads, (*to_send, *count, ticks[1]), sender.stream)
+                runtime.record(sender.stop, sender.stream)
+            runtime.synchronize(sender.stream)
+        except RuntimeFault:
+            # A receiver to which nobody sends gives up by itself; its memory must not go before it has.
+            with contextlib.suppress(RuntimeFault):
+                runtime.synchronize(self._receiving)
+            raise
         runtime.synchronize(self._receiving)
         return Launch(
             first_flag,
