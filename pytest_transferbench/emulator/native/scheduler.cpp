@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <list>
 #include <thread>
@@ -53,6 +54,28 @@ unsigned processors() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1u, std::thread::hardware_concurrency());
 }
+
+// When every poller runs, whether its word has changed or not. It may wait for something else as well, a clock or
+// another word, so that must come round again and again; but there can be tens of thousands, and for most of them a look
+// at their word is enough. So it takes at most a quarter of the time.
+class Rounds {
+ public:
+  bool begin() {
+    begun_ = Clock::now();
+    return everyone_ = begun_ >= due_;
+  }
+  void end() {
+    if (!everyone_) return;
+    constexpr auto shortest = std::chrono::microseconds(20);
+    const auto now = Clock::now();
+    due_ = now + std::max<Clock::duration>(3 * (now - begun_), shortest);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begun_, due_;
+  bool everyone_ = false;
+};
 
 // The grids that helpers may take blocks from.
 class Helpers {
@@ -182,35 +205,69 @@ uint8_t* Grid::marks_of(const Allocation& allocation) {
 // ---- blocks ----
 
 Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
-    : grid(std::move(grid_)), threads(static_cast<unsigned>(grid->launch.block.count())) {
+    : grid(std::move(grid_)),
+      threads(static_cast<unsigned>(grid->launch.block.count())),
+      width(static_cast<unsigned>(model().wavefront)),
+      wave_shift(static_cast<unsigned>(__builtin_ctz(width))) {
+  for (auto& by_owner : moved) by_owner.resize(static_cast<size_t>(model().devices + 1));
   const Dim& dim = grid->launch.grid;
   index = {static_cast<unsigned>(number % dim.x), static_cast<unsigned>(number / dim.x % dim.y),
            static_cast<unsigned>(number / dim.x / dim.y)};
 }
 
+Block::Awake Block::wake(bool everyone) {
+  everyone |= restless_;
+  bool noticed = false;
+  size_t waiting = 0;
+  for (const Poller& poller : pollers) {
+    const bool changed = poller.watched && peek(poller.watched, poller.nbytes) != poller.value;
+    noticed |= changed;
+    if (changed || everyone || !poller.watched) ready.push_back(poller.fibre);
+    else pollers[waiting++] = poller;
+  }
+  pollers.resize(waiting);
+  if (noticed) return Awake::Noticed;
+  const bool somebody = started < threads || ready_begin < ready.size() || grid->error != hipSuccess;
+  return somebody ? Awake::Somebody : Awake::Nobody;
+}
+
+Fibre* Block::next(Worker& worker) {
+  if (grid->error.load(std::memory_order_relaxed) != hipSuccess) return nullptr;
+  if (started < threads) return worker.idle_fibre();
+  if (ready_begin == ready.size()) {
+    ready.clear();
+    ready_begin = 0;
+    return nullptr;
+  }
+  constexpr size_t ahead = 3;
+  if (ready_begin + 2 * ahead < ready.size()) {
+    prefetch(ready[ready_begin + ahead]->context);
+    __builtin_prefetch(ready[ready_begin + 2 * ahead]);
+  }
+  return ready[ready_begin++];
+}
+
 Block::Slice Block::run(Worker& worker) {
-  if (grid->error != hipSuccess) return Slice::Ended;
   const unsigned started_before = started, finished_before = finished;
   const uint64_t progress_before = worker.progress();
-  ready.insert(ready.end(), pollers.begin(), pollers.end());
-  pollers.clear();
-  for (;;) {
-    if (started < threads) {
-      worker.run(worker.idle_fibre());
-    } else if (!ready.empty()) {
-      Fibre* fibre = ready.front();
-      ready.pop_front();
-      worker.run(fibre);
-    } else {
-      break;
-    }
-    if (grid->error != hipSuccess) return Slice::Ended;
-  }
-  if (finished == threads) return Slice::Ended;
+  if (Fibre* fibre = next(worker)) worker.run(fibre);
+  if (finished == threads || grid->error != hipSuccess) return Slice::Ended;
   // What is left polls: barriers and votes open by themselves once every other thread waits or has ended.
-  const bool progressed = started != started_before || finished != finished_before ||
-                          worker.progress() != progress_before;
-  return progressed ? Slice::Progressed : Slice::Waiting;
+  restless_ = started != started_before || finished != finished_before || worker.progress() != progress_before;
+  return restless_ ? Slice::Progressed : Slice::Waiting;
+}
+
+void Block::add_moved(Ways& ways) {
+  for (const Direction direction : {READ, WRITE}) {
+    auto& totals = direction == READ ? ways.read : ways.written;
+    for (size_t owner = 0; owner < totals.size(); ++owner) {
+      uint64_t& bytes = moved[direction][owner];
+      if (!bytes) continue;
+      totals[owner].bytes += bytes;
+      ++totals[owner].blocks;
+      bytes = 0;
+    }
+  }
 }
 
 void Block::begin_thread(Fibre& fibre) {
@@ -233,17 +290,43 @@ void Block::thread_ended(Fibre& fibre) {
     fibre.fresh_polls = 0;
   }
   fibre.clock_reads = 0;
+  fibre.lap = fibre.stored_at_drain = Fibre::NEVER;
   if (!waves.empty()) {
-    Wave& wave = waves[fibre.thread / 64];
+    Wave& wave = wave_of(fibre.thread);
     --wave.alive;
     finish_vote_if_full(wave);
   }
   release_barrier_if_full();
 }
 
-void Block::yield() {
-  pollers.push_back(thread_state.fibre);
+void Block::yield(const void* watched, uint64_t value, size_t nbytes) {
+  pollers.push_back({thread_state.fibre, watched, value, nbytes});
   thread_state.worker->leave();
+}
+
+void Block::drain(bool writes_back) {
+  Fibre& self = *thread_state.fibre;
+  if (self.lap != lap) {
+    self.lap = lap;
+    self.drains = self.write_backs = 0;
+  }
+  const uint64_t stored = thread_state.worker->stored_by(self);
+  if (stored != self.stored_at_drain) drains = std::max(drains, ++self.drains);
+  self.stored_at_drain = stored;
+  if (writes_back) write_backs = std::max(write_backs, ++self.write_backs);
+}
+
+void Block::end_lap(uint64_t* stamp) {
+  thread_state.worker->settle(*this);
+  std::lock_guard lock(grid->mutex);
+  auto& laps = grid->outcome.laps;
+  if (laps.size() == lap) laps.emplace_back();
+  Lap& ended = laps[lap++];
+  add_moved(ended.ways);
+  ended.drains = std::max(ended.drains, drains);
+  ended.write_backs = std::max(ended.write_backs, write_backs);
+  if (stamp) ended.stamps.push_back(stamp);
+  drains = write_backs = 0;
 }
 
 void Block::barrier(bool predicate) {
@@ -252,7 +335,7 @@ void Block::barrier(bool predicate) {
   barrier_true += predicate;
   barrier_waiters.push_back(self);
   if (!waves.empty()) {
-    Wave& wave = waves[self->thread / 64];
+    Wave& wave = wave_of(self->thread);
     ++wave.at_barrier;
     finish_vote_if_full(wave);
   }
@@ -272,23 +355,23 @@ void Block::release_barrier_if_full() {
 void Block::vote(uint64_t value, int site) {
   Fibre* self = thread_state.fibre;
   if (waves.empty()) {  // the first vote of the block: count who is left, lane by lane
-    waves.resize((threads + 63) / 64);
-    for (unsigned wave = 0; wave < waves.size(); ++wave) waves[wave].alive = std::min(64u, threads - wave * 64);
+    waves.resize((threads + width - 1) / width);
+    for (unsigned wave = 0; wave < waves.size(); ++wave) waves[wave].alive = std::min(width, threads - wave * width);
     // Threads that ended before the first vote ran in order on one fibre, and so did those at a barrier.
-    for (unsigned thread = 0; thread < started; ++thread) waves[thread / 64].alive--;
-    auto count = [&](const Fibre* fibre) { waves[fibre->thread / 64].alive++; };
+    for (unsigned thread = 0; thread < started; ++thread) wave_of(thread).alive--;
+    auto count = [&](const Fibre* fibre) { wave_of(fibre->thread).alive++; };
     count(self);
-    for (const Fibre* fibre : ready) count(fibre);
-    for (const Fibre* fibre : pollers) count(fibre);
+    for (size_t i = ready_begin; i < ready.size(); ++i) count(ready[i]);
+    for (const Poller& poller : pollers) count(poller.fibre);
     for (const Fibre* fibre : barrier_waiters) {
       count(fibre);
-      waves[fibre->thread / 64].at_barrier++;
+      wave_of(fibre->thread).at_barrier++;
     }
   }
-  Wave& wave = waves[self->thread / 64];
+  Wave& wave = wave_of(self->thread);
   self->vote_site = site;
   self->vote_value = value;
-  wave.voters[self->thread % 64] = self;
+  wave.voters[lane_of(self->thread)] = self;
   ++wave.voting;
   finish_vote_if_full(wave);
   thread_state.worker->leave();
@@ -303,7 +386,7 @@ void Block::finish_vote_if_full(Wave& wave) {
     if (voter) site = std::min(site, voter->vote_site);
   }
   wave.present = wave.ballot = 0;
-  for (unsigned lane = 0; lane < 64; ++lane) {
+  for (unsigned lane = 0; lane < width; ++lane) {
     Fibre*& voter = wave.voters[lane];
     if (!voter || voter->vote_site != site) continue;
     wave.present |= uint64_t{1} << lane;
@@ -338,11 +421,20 @@ Fibre* Worker::idle_fibre() {
 
 void Worker::run(Fibre* fibre) {
   thread_state.fibre = fibre;
+  stored_at_switch_ = stored();
   switch_context(scheduler_, fibre->context);
   thread_state.fibre = nullptr;
 }
 
-void Worker::leave() { switch_context(thread_state.fibre->context, scheduler_); }
+void Worker::leave() {
+  Fibre* const self = thread_state.fibre;
+  Fibre* const next = thread_state.block->next(*this);
+  if (next == self) return;
+  self->stored = stored_by(*self);
+  stored_at_switch_ = stored();
+  thread_state.fibre = next;
+  switch_context(self->context, next ? next->context : scheduler_);
+}
 
 void Worker::abandon() {
   leave();
@@ -388,9 +480,9 @@ void Worker::end(std::unique_ptr<Block> block) {
       idle_.push_back(fibre.get());
     }
   }
-  flush(1);
   std::lock_guard lock(grid.mutex);
   GridOutcome& outcome = grid.outcome;
+  block->add_moved(outcome.traffic);
   outcome.stamps.insert(outcome.stamps.end(), block->stamps.begin(), block->stamps.end());
   outcome.clock_reads = std::max(outcome.clock_reads, block->clock_reads);
   outcome.polled_host |= block->polled_host;
@@ -401,16 +493,23 @@ void Worker::end(std::unique_ptr<Block> block) {
 
 void Worker::serve(Grid* own) {
   Backoff backoff;
+  Rounds rounds;
   auto take = [&] { return own ? own->take() : helpers().take(); };
   for (;;) {
-    bool progressed = false;
+    bool progressed = false, noticed = false;
+    const bool everyone = rounds.begin();
     for (auto& block : resident_) {
+      const Block::Awake awake = block->wake(everyone);
+      if (awake == Block::Awake::Nobody) continue;
+      noticed |= awake == Block::Awake::Noticed;
       enter(*block);
       const Block::Slice slice = block->run(*this);
+      settle(*block);
       thread_state.block = nullptr;
       if (slice == Block::Slice::Ended) end(std::move(block));
       progressed |= slice != Block::Slice::Waiting;
     }
+    rounds.end();
     resident_.erase(std::remove(resident_.begin(), resident_.end(), nullptr), resident_.end());
     // Blocks that only poll may wait for one that has not begun, so the number at work doubles until something moves.
     if (!progressed) {
@@ -422,7 +521,7 @@ void Worker::serve(Grid* own) {
       }
     }
     if (resident_.empty() && !progressed) break;
-    if (progressed) backoff.reset();
+    if (progressed || noticed) backoff.reset();
     else backoff.pause();
   }
   forget_ranges();
@@ -434,27 +533,15 @@ void Worker::serve(Grid* own) {
   }
 }
 
-uint64_t Worker::progress() const {
-  uint64_t total = flushed_writes_ - waited_writes_ + thread_state.hot[WRITE].bytes;
-  for (unsigned i = 0; i < known_count_[WRITE]; ++i) total += known_[WRITE][i].bytes;
-  return total;
-}
-
-void Worker::flush(unsigned blocks) {
-  Grid& grid = *ranges_grid_;
-  std::lock_guard lock(grid.mutex);
+void Worker::settle(Block& block) {
   for (const Direction direction : {READ, WRITE}) {
     AccessRange& hot = thread_state.hot[direction];
     if (hot_slot_[direction] >= 0) known_[direction][hot_slot_[direction]].bytes += hot.bytes;
+    if (direction == WRITE) stored_ += hot.bytes;
     hot.bytes = 0;
-    auto& totals = direction == READ ? grid.outcome.traffic.read : grid.outcome.traffic.written;
     for (unsigned i = 0; i < known_count_[direction]; ++i) {
       AccessRange& range = known_[direction][i];
-      if (!range.bytes) continue;  // also when the grid is over: every block's end has flushed, and the totals are gone
-      Way& way = totals[static_cast<size_t>(range.owner + 1)];
-      way.bytes += range.bytes;
-      way.blocks += blocks;
-      if (direction == WRITE) flushed_writes_ += range.bytes;
+      block.moved[direction][static_cast<size_t>(range.owner + 1)] += range.bytes;
       range.bytes = 0;
     }
   }
@@ -462,7 +549,6 @@ void Worker::flush(unsigned blocks) {
 
 void Worker::forget_ranges() {
   if (!ranges_grid_) return;
-  flush();
   for (const Direction direction : {READ, WRITE}) {
     thread_state.hot[direction] = nothing_cached;
     hot_slot_[direction] = -1;
