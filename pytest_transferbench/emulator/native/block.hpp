@@ -17,10 +17,13 @@ class Worker;
 
 // A GPU thread that can be left and continued. Threads that never wait share one fibre, one after another.
 struct Fibre {
+  // The drains and fences of this thread in its lap. A drain waits for something only if the thread has stored since
+  // the one before; its first always counts.
+  static constexpr uint64_t NEVER = ~uint64_t{0};
+  uint64_t stored = 0, stored_at_drain = NEVER, lap = NEVER;
+  unsigned drains = 0, write_backs = 0;
+
   Context context{};
-  char* stack = nullptr;
-  size_t stack_size = 0;
-  Block* block = nullptr;  // null while nobody uses the fibre
   unsigned thread = 0;
   Dim index;  // threadIdx
 
@@ -36,6 +39,10 @@ struct Fibre {
   bool polled = false;
   uint64_t clock_reads = 0;
 
+  char* stack = nullptr;
+  size_t stack_size = 0;
+  Block* block = nullptr;  // null while nobody uses the fibre
+
   Seen* remembered(uintptr_t address) {
     for (Seen& one : seen) {
       if (one.address == address) return &one;
@@ -47,15 +54,6 @@ struct Fibre {
     oldest = {address, value};
     return &oldest;
   }
-
-  // The drains and fences of this thread in its lap. A drain waits for something only if the thread has stored since
-  // the one before; its first always counts.
-  static constexpr uint64_t NEVER = ~uint64_t{0};
-  uint64_t stored = 0, stored_at_drain = NEVER, lap = NEVER;
-  unsigned drains = 0, write_backs = 0;
-
-  int vote_site = 0;
-  uint64_t vote_value = 0;
 };
 
 // A thread that waits for the word at `watched` to change, or with null for its turn.
@@ -83,9 +81,41 @@ inline uint64_t peek(const void* pointer, size_t nbytes) {
 
 // One wavefront: lanes that exchange values wait here for each other.
 struct Wave {
-  unsigned alive = 0, at_barrier = 0, voting = 0;
-  Fibre* voters[64] = {};
-  uint64_t snapshot[64] = {}, present = 0, ballot = 0;
+  static constexpr unsigned WIDEST = 64, VOTES_IN_A_ROW = 32;
+  struct Vote {
+    Fibre* voter = nullptr;
+    int site = 0;
+    uint64_t value = 0;
+  };
+  unsigned alive = 0, at_barrier = 0, voting = 0, votes_in_a_row = 0;
+  Vote votes[WIDEST];
+  uint64_t snapshot[WIDEST] = {}, present = 0, ballot = 0;
+};
+
+// Fibres that can go on, first come first served.
+class Queue {
+ public:
+  bool empty() const { return begin_ == fibres_.size(); }
+  void push(Fibre* fibre) { fibres_.push_back(fibre); }
+  Fibre* pop() {
+    if (begin_ + 2 * AHEAD < fibres_.size()) {
+      __builtin_prefetch(fibres_[begin_ + 2 * AHEAD]);
+      prefetch(fibres_[begin_ + AHEAD]->context);
+    }
+    Fibre* const fibre = fibres_[begin_++];
+    if (empty()) {
+      fibres_.clear();
+      begin_ = 0;
+    }
+    return fibre;
+  }
+  auto begin() const { return fibres_.begin() + static_cast<ptrdiff_t>(begin_); }
+  auto end() const { return fibres_.end(); }
+
+ private:
+  static constexpr size_t AHEAD = 3;
+  std::vector<Fibre*> fibres_;
+  size_t begin_ = 0;
 };
 
 struct Grid : std::enable_shared_from_this<Grid> {
@@ -140,9 +170,7 @@ struct Block {
   const unsigned threads, width, wave_shift;  // a wavefront is `width` threads
   unsigned started = 0, finished = 0, at_barrier = 0, barrier_true = 0, barrier_result = 0;
   std::vector<Wave> waves;
-  // Fibres that can go on, in turn: those from `ready_begin` on.
-  std::vector<Fibre*> ready;
-  size_t ready_begin = 0;
+  Queue ready, together;  // `together`: lanes that have voted, which go on before all others
   std::vector<Poller> pollers;
   std::vector<Fibre*> barrier_waiters;
   std::vector<char> saved_shared;  // __shared__ memory while another block of the module uses the thread's own

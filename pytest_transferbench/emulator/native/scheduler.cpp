@@ -20,34 +20,12 @@ extern "C" void* __tls_get_addr(size_t* module_and_offset);
 
 namespace emulator {
 
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
 __thread ThreadState thread_state = {{nothing_cached, nothing_cached}, nullptr, nullptr, nullptr};
 
 namespace {
-
-// Polling that sees nothing new must not keep a processor busy: first let others run, then sleep, at most 50 us.
-class Backoff {
- public:
-  void reset() { idle_passes_ = 0; }
-  void pause() {
-    constexpr unsigned passes_of_yielding = 16;
-    constexpr long longest_ns = 50'000;
-    if (++idle_passes_ <= passes_of_yielding) {
-      sched_yield();
-      return;
-    }
-    if (!precise_) {
-      prctl(PR_SET_TIMERSLACK, 1000);  // the default slack alone is 50 us
-      precise_ = true;
-    }
-    const unsigned doublings = std::min(idle_passes_ - passes_of_yielding, 16u);
-    const timespec time{0, std::min(1000L << doublings, longest_ns)};
-    nanosleep(&time, nullptr);
-  }
-
- private:
-  unsigned idle_passes_ = 0;
-  bool precise_ = false;
-};
 
 unsigned processors() {
   cpu_set_t set;
@@ -55,26 +33,52 @@ unsigned processors() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// When every poller runs, whether its word has changed or not. It may wait for something else as well, a clock or
-// another word, so that must come round again and again; but there can be tens of thousands, and for most of them a look
-// at their word is enough. So it takes at most a quarter of the time.
-class Rounds {
+// How a worker goes on whose blocks poll.
+//
+// Now and then every poller runs, whether its word has changed or not: it may wait for something else as well, a clock
+// or another word. There can be tens of thousands, and for most of them a look at their word is enough, so that takes
+// an eighth of the time at most.
+//
+// Polling that sees nothing new must not keep a processor busy: first let others run, then sleep. Sleeps grow with what
+// a look at all words costs, so that the threads waited for keep the processor, be there only one.
+class Pace {
  public:
+  // A pass over all blocks begins; returns whether every poller runs.
   bool begin() {
     begun_ = Clock::now();
-    return everyone_ = begun_ >= due_;
+    return everyone_ = begun_ >= everyone_due_;
   }
-  void end() {
-    if (!everyone_) return;
-    constexpr auto shortest = std::chrono::microseconds(20);
-    const auto now = Clock::now();
-    due_ = now + std::max<Clock::duration>(3 * (now - begun_), shortest);
+
+  void end(bool something_happened) {
+    if (something_happened && !everyone_) {
+      idle_ = {};
+      return;
+    }
+    const Clock::duration took = Clock::now() - begun_;
+    if (everyone_) everyone_due_ = begun_ + std::max<Clock::duration>(8 * took, 20us);
+    if (something_happened) idle_ = {};
+    else rest(took);
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point begun_, due_;
-  bool everyone_ = false;
+  void rest(Clock::duration took) {
+    idle_ += took;
+    if (idle_ < 20us) {
+      sched_yield();
+      return;
+    }
+    if (!precise_) {
+      prctl(PR_SET_TIMERSLACK, 1000);  // the default slack alone is 50 us
+      precise_ = true;
+    }
+    const auto sleep = std::max(std::min<Clock::duration>(idle_ / 8, 50us), 4 * took);
+    std::this_thread::sleep_for(sleep);
+    idle_ += sleep;
+  }
+
+  Clock::time_point begun_, everyone_due_;
+  Clock::duration idle_{};
+  bool everyone_ = false, precise_ = false;
 };
 
 // The grids that helpers may take blocks from.
@@ -222,29 +226,20 @@ Block::Awake Block::wake(bool everyone) {
   for (const Poller& poller : pollers) {
     const bool changed = poller.watched && peek(poller.watched, poller.nbytes) != poller.value;
     noticed |= changed;
-    if (changed || everyone || !poller.watched) ready.push_back(poller.fibre);
+    if (changed || everyone || !poller.watched) ready.push(poller.fibre);
     else pollers[waiting++] = poller;
   }
   pollers.resize(waiting);
   if (noticed) return Awake::Noticed;
-  const bool somebody = started < threads || ready_begin < ready.size() || grid->error != hipSuccess;
+  const bool somebody = started < threads || !ready.empty() || grid->error != hipSuccess;
   return somebody ? Awake::Somebody : Awake::Nobody;
 }
 
 Fibre* Block::next(Worker& worker) {
   if (grid->error.load(std::memory_order_relaxed) != hipSuccess) return nullptr;
+  if (!together.empty()) return together.pop();
   if (started < threads) return worker.idle_fibre();
-  if (ready_begin == ready.size()) {
-    ready.clear();
-    ready_begin = 0;
-    return nullptr;
-  }
-  constexpr size_t ahead = 3;
-  if (ready_begin + 2 * ahead < ready.size()) {
-    prefetch(ready[ready_begin + ahead]->context);
-    __builtin_prefetch(ready[ready_begin + 2 * ahead]);
-  }
-  return ready[ready_begin++];
+  return ready.empty() ? nullptr : ready.pop();
 }
 
 Block::Slice Block::run(Worker& worker) {
@@ -348,7 +343,7 @@ void Block::release_barrier_if_full() {
   barrier_result = barrier_true;
   at_barrier = barrier_true = 0;
   for (Wave& wave : waves) wave.at_barrier = 0;
-  ready.insert(ready.end(), barrier_waiters.begin(), barrier_waiters.end());
+  for (Fibre* waiter : barrier_waiters) ready.push(waiter);
   barrier_waiters.clear();
 }
 
@@ -361,7 +356,7 @@ void Block::vote(uint64_t value, int site) {
     for (unsigned thread = 0; thread < started; ++thread) wave_of(thread).alive--;
     auto count = [&](const Fibre* fibre) { wave_of(fibre->thread).alive++; };
     count(self);
-    for (size_t i = ready_begin; i < ready.size(); ++i) count(ready[i]);
+    for (const Fibre* fibre : ready) count(fibre);
     for (const Poller& poller : pollers) count(poller.fibre);
     for (const Fibre* fibre : barrier_waiters) {
       count(fibre);
@@ -369,9 +364,7 @@ void Block::vote(uint64_t value, int site) {
     }
   }
   Wave& wave = wave_of(self->thread);
-  self->vote_site = site;
-  self->vote_value = value;
-  wave.voters[lane_of(self->thread)] = self;
+  wave.votes[lane_of(self->thread)] = {self, site, value};
   ++wave.voting;
   finish_vote_if_full(wave);
   thread_state.worker->leave();
@@ -382,18 +375,20 @@ void Block::finish_vote_if_full(Wave& wave) {
   // Lanes of a wavefront that diverged vote at different lines: those further up in the source go first, as the
   // hardware lets the longer way meet the shorter one.
   int site = 0x7fffffff;
-  for (const Fibre* voter : wave.voters) {
-    if (voter) site = std::min(site, voter->vote_site);
+  for (const Wave::Vote& vote : wave.votes) {
+    if (vote.voter) site = std::min(site, vote.site);
   }
+  // They go on at once, while their stacks are in the processor's nearest cache; but others must have their turn, too.
+  Queue& queue = ++wave.votes_in_a_row % Wave::VOTES_IN_A_ROW ? together : ready;
   wave.present = wave.ballot = 0;
   for (unsigned lane = 0; lane < width; ++lane) {
-    Fibre*& voter = wave.voters[lane];
-    if (!voter || voter->vote_site != site) continue;
+    Wave::Vote& vote = wave.votes[lane];
+    if (!vote.voter || vote.site != site) continue;
     wave.present |= uint64_t{1} << lane;
-    wave.ballot |= uint64_t{voter->vote_value != 0} << lane;
-    wave.snapshot[lane] = voter->vote_value;
-    ready.push_back(voter);
-    voter = nullptr;
+    wave.ballot |= uint64_t{vote.value != 0} << lane;
+    wave.snapshot[lane] = vote.value;
+    queue.push(vote.voter);
+    vote.voter = nullptr;
     --wave.voting;
   }
 }
@@ -492,12 +487,11 @@ void Worker::end(std::unique_ptr<Block> block) {
 }
 
 void Worker::serve(Grid* own) {
-  Backoff backoff;
-  Rounds rounds;
+  Pace pace;
   auto take = [&] { return own ? own->take() : helpers().take(); };
   for (;;) {
     bool progressed = false, noticed = false;
-    const bool everyone = rounds.begin();
+    const bool everyone = pace.begin();
     for (auto& block : resident_) {
       const Block::Awake awake = block->wake(everyone);
       if (awake == Block::Awake::Nobody) continue;
@@ -509,7 +503,6 @@ void Worker::serve(Grid* own) {
       if (slice == Block::Slice::Ended) end(std::move(block));
       progressed |= slice != Block::Slice::Waiting;
     }
-    rounds.end();
     resident_.erase(std::remove(resident_.begin(), resident_.end(), nullptr), resident_.end());
     // Blocks that only poll may wait for one that has not begun, so the number at work doubles until something moves.
     if (!progressed) {
@@ -521,8 +514,7 @@ void Worker::serve(Grid* own) {
       }
     }
     if (resident_.empty() && !progressed) break;
-    if (progressed || noticed) backoff.reset();
-    else backoff.pause();
+    pace.end(progressed || noticed);
   }
   forget_ranges();
   if (fibres_.size() > 1024) {  // a grid of pollers is over: give the memory of its stacks back
