@@ -273,6 +273,7 @@ class Worker {
     size_t tls_id;
     Block* block;
   };
+  uintptr_t shared_ = 0;  // where that of the running block begins
   std::vector<SharedOwner> shared_owners_;  // whose __shared__ memory each module's TLS holds now
 
   Context scheduler_{};

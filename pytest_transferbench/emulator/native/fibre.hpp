@@ -25,7 +25,7 @@ void switch_context(Context& from, Context& to);
 // any more, and its page is unknown to the processor, when its turn comes.
 inline void prefetch([[maybe_unused]] const Context& context) {
 #if defined(__x86_64__)
-  constexpr int lines = 4;
+  constexpr int lines = 8;
   for (int line = 0; line < lines; ++line) __builtin_prefetch(static_cast<const char*>(context) + 64 * line, 1);
 #endif
 }

@@ -10,8 +10,6 @@
 #include "runtime.hpp"
 #include "stream.hpp"
 
-extern "C" void* __tls_get_addr(size_t* module_and_offset);
-
 namespace emulator {
 namespace {
 
@@ -31,10 +29,7 @@ bool Worker::is_private(uintptr_t address) const {
   const Launch& launch = thread_state.block->grid->launch;
   const Module& module = *launch.module;
   if (address >= module.low && address < module.high) return true;
-  if (module.tls_size) {
-    size_t place[2] = {module.tls_id, 0};
-    if (address - reinterpret_cast<uintptr_t>(__tls_get_addr(place)) < module.tls_size) return true;
-  }
+  if (address - shared_ < module.tls_size) return true;
   for (const auto& argument : launch.arguments) {
     if (address - reinterpret_cast<uintptr_t>(argument.data()) < argument.size()) return true;
   }

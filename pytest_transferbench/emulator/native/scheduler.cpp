@@ -450,6 +450,7 @@ void Worker::adopt_shared_memory(Block& block) {
   const Module& module = *block.grid->launch.module;
   size_t place[2] = {module.tls_id, 0};
   char* shared = static_cast<char*>(__tls_get_addr(place));
+  shared_ = reinterpret_cast<uintptr_t>(shared);
   auto owner = std::find_if(shared_owners_.begin(), shared_owners_.end(),
                             [&](const SharedOwner& entry) { return entry.tls_id == module.tls_id; });
   if (owner == shared_owners_.end()) owner = shared_owners_.insert(owner, {module.tls_id, nullptr});
