@@ -27,15 +27,17 @@ struct Fibre {
   unsigned thread = 0;
   Dim index;  // threadIdx
 
-  // What this thread polled lately. Seeing an address again is what tells polling from copying. A kernel that polls up
-  // to so many words in turn reads each of them once for the virtual clock, however often it looks.
+  // What this thread polled lately. A kernel that polls up to so many words in turn reads each of them once for the
+  // virtual clock, however often it looks. `news` counts the polls that saw something new: a word that is as it was when
+  // the thread looked last, with no news since, is what tells waiting from copying.
   struct Seen {
     uintptr_t address = 0;
     uint64_t value = 0;
+    unsigned news = 0, nbytes = 0;  // no bytes: it cannot be watched
   };
-  static constexpr unsigned REMEMBERED = 8, FRESH_POLLS_BEFORE_YIELD = 64;
+  static constexpr unsigned REMEMBERED = 8, POLLS_BEFORE_YIELD = 64;
   Seen seen[REMEMBERED];
-  unsigned seen_next = 0, fresh_polls = 0;
+  unsigned seen_next = 0, news = 0, polls = 0;
   bool polled = false;
   uint64_t clock_reads = 0;
 
@@ -49,19 +51,11 @@ struct Fibre {
     }
     return nullptr;
   }
-  Seen* remember(uintptr_t address, uint64_t value) {
+  Seen* remember(uintptr_t address, uint64_t value, unsigned nbytes) {
     Seen& oldest = seen[seen_next++ % REMEMBERED];
-    oldest = {address, value};
+    oldest = {address, value, 0, nbytes};
     return &oldest;
   }
-};
-
-// A thread that waits for the word at `watched` to change, or with null for its turn.
-struct Poller {
-  Fibre* fibre;
-  const void* watched;
-  uint64_t value;
-  size_t nbytes;
 };
 
 // What a polling load sees, wide enough to tell one value from another.
@@ -78,6 +72,25 @@ inline uint64_t peek(const void* pointer, size_t nbytes) {
     }
   }
 }
+
+// A thread that waits for one of the words it polls in turn to change; with no word, for its turn.
+struct Poller {
+  static constexpr unsigned MOST_WORDS = 4;
+  Fibre* fibre;
+  unsigned words = 0;
+  struct {
+    const void* pointer;
+    uint64_t value;
+    unsigned nbytes;
+  } watched[MOST_WORDS];
+
+  bool has_news() const {
+    for (unsigned i = 0; i < words; ++i) {
+      if (peek(watched[i].pointer, watched[i].nbytes) != watched[i].value) return true;
+    }
+    return false;
+  }
+};
 
 // One wavefront: lanes that exchange values wait here for each other.
 struct Wave {
@@ -157,7 +170,8 @@ struct Block {
   // Called on the fibre of the thread concerned.
   void barrier(bool predicate);
   void vote(uint64_t value, int site);
-  void yield(const void* watched = nullptr, uint64_t value = 0, size_t nbytes = 0);
+  void yield();
+  void wait_for_news();
   void drain(bool writes_back);
   void end_lap(uint64_t* stamp);
 

@@ -128,9 +128,9 @@ inline void access(const void* pointer) {
   }
 }
 
-// A polling load of `range`, null for memory private to the block; returns what it sees. One that sees what it saw
-// before waits for a change while the other threads run. The first load of an address is counted like any other; later
-// ones are not, because how often a thread polls is chance.
+// A polling load of `range`, null for memory private to the block; returns what it sees. A thread that has looked at all
+// its words and found no news waits for some while the others run. The first load of an address is counted like any
+// other; later ones are not, because how often a thread polls is chance.
 inline uint64_t poll_in(AccessRange* range, const void* pointer, size_t nbytes, bool counted) {
   Fibre& self = *thread_state.fibre;
   Block& block = *thread_state.block;
@@ -139,22 +139,22 @@ inline uint64_t poll_in(AccessRange* range, const void* pointer, size_t nbytes, 
   uint64_t value = peek(pointer, nbytes);
   self.polled = true;
   Fibre::Seen* seen = self.remembered(address);
-  if (seen) {
-    if (seen->value == value) {
-      // What is private to the block lies elsewhere while another block of the worker runs: it cannot be watched.
-      block.yield(range ? pointer : nullptr, value, nbytes);
-      value = peek(pointer, nbytes);
-    }
-    seen->value = value;
-  } else {
-    seen = self.remember(address, value);
+  const bool waits = seen && seen->value == value && seen->news == self.news;
+  if (!seen) {
+    // What is private to the block lies elsewhere while another block of the worker runs: it cannot be watched.
+    seen = self.remember(address, value, range ? static_cast<unsigned>(nbytes) : 0);
     if (counted && range && !from_host) count(READ, *range, address, nbytes);
-    // Polling many addresses in turn looks like a copy: from time to time the others run then, too.
-    if (++self.fresh_polls % Fibre::FRESH_POLLS_BEFORE_YIELD == 0) {
-      block.yield();
-      value = seen->value = peek(pointer, nbytes);
-    }
+    ++self.news;
   }
+  // Polling many words in turn looks like a copy: from time to time the others run then, too.
+  if (waits || ++self.polls % Fibre::POLLS_BEFORE_YIELD == 0) {
+    if (waits) block.wait_for_news();
+    else block.yield();
+    value = peek(pointer, nbytes);
+  }
+  self.news += value != seen->value;
+  seen->value = value;
+  seen->news = self.news;
   if (from_host) {
     // Waiting for the host takes until the host's clock of that moment, and moves nothing worth a link's time.
     block.polled_host = true;
@@ -188,7 +188,7 @@ void changed_nothing(const void* pointer, size_t nbytes) {
   self->polled = true;
   Fibre::Seen* seen = self->remembered(address);
   if (!seen || seen->value != value) {
-    if (!seen) seen = self->remember(address, value);
+    if (!seen) seen = self->remember(address, value, 0);
     seen->value = value;
     return;
   }

@@ -224,9 +224,9 @@ Block::Awake Block::wake(bool everyone) {
   bool noticed = false;
   size_t waiting = 0;
   for (const Poller& poller : pollers) {
-    const bool changed = poller.watched && peek(poller.watched, poller.nbytes) != poller.value;
-    noticed |= changed;
-    if (changed || everyone || !poller.watched) ready.push(poller.fibre);
+    const bool has_news = poller.has_news();
+    noticed |= has_news;
+    if (has_news || everyone || !poller.words) ready.push(poller.fibre);
     else pollers[waiting++] = poller;
   }
   pollers.resize(waiting);
@@ -282,7 +282,7 @@ void Block::thread_ended(Fibre& fibre) {
   if (fibre.polled) {
     for (Fibre::Seen& seen : fibre.seen) seen = {};
     fibre.polled = false;
-    fibre.fresh_polls = 0;
+    fibre.polls = 0;
   }
   fibre.clock_reads = 0;
   fibre.lap = fibre.stored_at_drain = Fibre::NEVER;
@@ -294,8 +294,23 @@ void Block::thread_ended(Fibre& fibre) {
   release_barrier_if_full();
 }
 
-void Block::yield(const void* watched, uint64_t value, size_t nbytes) {
-  pollers.push_back({thread_state.fibre, watched, value, nbytes});
+void Block::yield() {
+  pollers.emplace_back().fibre = thread_state.fibre;
+  thread_state.worker->leave();
+}
+
+void Block::wait_for_news() {
+  const Fibre& self = *thread_state.fibre;
+  Poller& poller = pollers.emplace_back();
+  poller.fibre = thread_state.fibre;
+  for (const Fibre::Seen& seen : self.seen) {
+    if (!seen.address || seen.news != self.news) continue;
+    if (!seen.nbytes || poller.words == Poller::MOST_WORDS) {
+      poller.words = 0;
+      break;
+    }
+    poller.watched[poller.words++] = {reinterpret_cast<const void*>(seen.address), seen.value, seen.nbytes};
+  }
   thread_state.worker->leave();
 }
 
