@@ -179,6 +179,7 @@ struct Block {
   unsigned lane_of(unsigned thread) const { return thread & (width - 1); }
 
   const std::shared_ptr<Grid> grid;
+  const Dim grid_dim, block_dim;
   Dim index;  // blockIdx
   Dim next_index{0, 0, 0};  // threadIdx of the thread that begins next
   const unsigned threads, width, wave_shift;  // a wavefront is `width` threads

@@ -112,6 +112,12 @@ __attribute__((noinline)) void slow_access(Direction direction, const void* poin
   if (range && nbytes) count(direction, *range, address, nbytes);
 }
 
+// A block's threads run one after another, each through all its rows: the line beside this one is what the threads after
+// it will need, long before any processor would guess.
+inline void prefetch_beside(const void* pointer, Direction direction) {
+  __builtin_prefetch(static_cast<const char*>(pointer) + 64, direction == WRITE);
+}
+
 // Accesses the compiler knows to be aligned: allocations begin at page boundaries, so one comparison does.
 template <Direction direction, size_t nbytes>
 inline void access(const void* pointer) {
@@ -120,9 +126,7 @@ inline void access(const void* pointer) {
   if (__builtin_expect(offset <= hot.length - nbytes, 1)) {
     hot.bytes += nbytes;
     if (direction == READ) hot.marks[offset >> hot.shift] = 1;
-    // A block's threads run one after another, each through all its rows: the line beside this one is what the
-    // threads after it will need, long before any processor would guess.
-    __builtin_prefetch(static_cast<const char*>(pointer) + 64, direction == WRITE);
+    prefetch_beside(pointer, direction);
   } else {
     slow_access(direction, pointer, nbytes);
   }
@@ -145,6 +149,7 @@ inline uint64_t poll_in(AccessRange* range, const void* pointer, size_t nbytes, 
     seen = self.remember(address, value, range ? static_cast<unsigned>(nbytes) : 0);
     if (counted && range && !from_host) count(READ, *range, address, nbytes);
     ++self.news;
+    prefetch_beside(pointer, READ);
   }
   // Polling many words in turn looks like a copy: from time to time the others run then, too.
   if (waits || ++self.polls % Fibre::POLLS_BEFORE_YIELD == 0) {

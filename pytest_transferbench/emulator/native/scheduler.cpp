@@ -210,13 +210,14 @@ uint8_t* Grid::marks_of(const Allocation& allocation) {
 
 Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
     : grid(std::move(grid_)),
-      threads(static_cast<unsigned>(grid->launch.block.count())),
+      grid_dim(grid->launch.grid),
+      block_dim(grid->launch.block),
+      threads(static_cast<unsigned>(block_dim.count())),
       width(static_cast<unsigned>(model().wavefront)),
       wave_shift(static_cast<unsigned>(__builtin_ctz(width))) {
   for (auto& by_owner : moved) by_owner.resize(static_cast<size_t>(model().devices + 1));
-  const Dim& dim = grid->launch.grid;
-  index = {static_cast<unsigned>(number % dim.x), static_cast<unsigned>(number / dim.x % dim.y),
-           static_cast<unsigned>(number / dim.x / dim.y)};
+  index = {static_cast<unsigned>(number % grid_dim.x), static_cast<unsigned>(number / grid_dim.x % grid_dim.y),
+           static_cast<unsigned>(number / grid_dim.x / grid_dim.y)};
 }
 
 Block::Awake Block::wake(bool everyone) {
@@ -268,10 +269,9 @@ void Block::add_moved(Ways& ways) {
 void Block::begin_thread(Fibre& fibre) {
   fibre.thread = started++;
   fibre.index = next_index;
-  const Dim& dim = grid->launch.block;
-  if (++next_index.x < dim.x) return;
+  if (++next_index.x < block_dim.x) return;
   next_index.x = 0;
-  if (++next_index.y < dim.y) return;
+  if (++next_index.y < block_dim.y) return;
   next_index.y = 0;
   ++next_index.z;
 }
