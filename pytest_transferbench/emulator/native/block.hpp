@@ -28,8 +28,8 @@ struct Fibre {
   Dim index;  // threadIdx
 
   // What this thread polled lately. A kernel that polls up to so many words in turn reads each of them once for the
-  // virtual clock, however often it looks. `news` counts the polls that saw something new: a word that is as it was when
-  // the thread looked last, with no news since, is what tells waiting from copying.
+  // virtual clock, however often it looks. `news` counts the polls that saw something new: a word that is as it was
+  // when the thread looked last, with no news since, is what tells waiting from copying.
   struct Seen {
     uintptr_t address = 0;
     uint64_t value = 0;

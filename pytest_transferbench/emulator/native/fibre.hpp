@@ -21,8 +21,8 @@ void prepare(Context& context, char* stack, size_t size, void (*entry)());
 // Saves the running context in `from` and continues `to`.
 void switch_context(Context& from, Context& to);
 
-// Fetches what continuing `context` will touch first. With thousands of waiting threads nothing of a stack is in a cache
-// any more, and its page is unknown to the processor, when its turn comes.
+// Fetches what continuing `context` will touch first. With thousands of waiting threads nothing of a stack is in a
+// cache any more, and its page is unknown to the processor, when its turn comes.
 inline void prefetch([[maybe_unused]] const Context& context) {
 #if defined(__x86_64__)
   constexpr int lines = 8;

@@ -112,8 +112,8 @@ __attribute__((noinline)) void slow_access(Direction direction, const void* poin
   if (range && nbytes) count(direction, *range, address, nbytes);
 }
 
-// A block's threads run one after another, each through all its rows: the line beside this one is what the threads after
-// it will need, long before any processor would guess.
+// A block's threads run one after another, each through all its rows: the line beside this one is what the threads
+// after it will need, long before any processor would guess.
 inline void prefetch_beside(const void* pointer, Direction direction) {
   __builtin_prefetch(static_cast<const char*>(pointer) + 64, direction == WRITE);
 }
@@ -132,9 +132,9 @@ inline void access(const void* pointer) {
   }
 }
 
-// A polling load of `range`, null for memory private to the block; returns what it sees. A thread that has looked at all
-// its words and found no news waits for some while the others run. The first load of an address is counted like any
-// other; later ones are not, because how often a thread polls is chance.
+// A polling load of `range`, null for memory private to the block; returns what it sees. A thread that has looked at
+// all its words and found no news waits for some while the others run. The first load of an address is counted like
+// any other; later ones are not, because how often a thread polls is chance.
 inline uint64_t poll_in(AccessRange* range, const void* pointer, size_t nbytes, bool counted) {
   Fibre& self = *thread_state.fibre;
   Block& block = *thread_state.block;
@@ -152,9 +152,12 @@ inline uint64_t poll_in(AccessRange* range, const void* pointer, size_t nbytes, 
     prefetch_beside(pointer, READ);
   }
   // Polling many words in turn looks like a copy: from time to time the others run then, too.
-  if (waits || ++self.polls % Fibre::POLLS_BEFORE_YIELD == 0) {
-    if (waits) block.wait_for_news();
-    else block.yield();
+  if (waits) {
+    block.wait_for_news();
+    ++self.news;  // even if there is none: it looks at all its words before it waits again
+    value = peek(pointer, nbytes);
+  } else if (++self.polls % Fibre::POLLS_BEFORE_YIELD == 0) {
+    block.yield();
     value = peek(pointer, nbytes);
   }
   self.news += value != seen->value;

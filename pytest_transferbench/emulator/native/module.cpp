@@ -164,11 +164,12 @@ OperationEnd execute(const Launch& launch, const OperationStart& start) {
   if (outcome.laps.empty()) {
     end = shader_end(start, launch.device, outcome.traffic);
   } else {
-    const std::vector<double> ends = lap_ends(begins, launch.device, outcome.laps, std::move(outcome.traffic));
+    const std::vector<double> ends = lap_ends(launch.device, outcome.laps, std::move(outcome.traffic));
     for (size_t lap = 0; lap < outcome.laps.size(); ++lap) {
-      for (uint64_t* stamp : outcome.laps[lap].stamps) *stamp = to_ticks(ends[lap]);
+      // From the start stamp on they are the same in every run, wherever between two ticks the launch was over.
+      for (uint64_t* stamp : outcome.laps[lap].stamps) *stamp = to_ticks(begins) + to_ticks(ends[lap]);
     }
-    end = {ends.back(), OperationEnd::Data::Moved, hipSuccess};
+    end = {begins + ends.back(), OperationEnd::Data::Moved, hipSuccess};
   }
   if (outcome.clock_reads > 1) {
     const double read = static_cast<double>(outcome.clock_reads) / (model().wall_clock_khz * 1e3);

@@ -71,7 +71,7 @@ class Pace {
       prctl(PR_SET_TIMERSLACK, 1000);  // the default slack alone is 50 us
       precise_ = true;
     }
-    const auto sleep = std::max(std::min<Clock::duration>(idle_ / 8, 50us), 4 * took);
+    const auto sleep = std::max(std::min<Clock::duration>(idle_ / 8, 50us), std::min<Clock::duration>(4 * took, 500us));
     std::this_thread::sleep_for(sleep);
     idle_ += sleep;
   }
@@ -503,6 +503,8 @@ void Worker::end(std::unique_ptr<Block> block) {
 }
 
 void Worker::serve(Grid* own) {
+  constexpr unsigned most_passes_in_vain = 16;
+  unsigned passes_in_vain = 0;  // in which no block ended
   Pace pace;
   auto take = [&] { return own ? own->take() : helpers().take(); };
   for (;;) {
@@ -516,12 +518,17 @@ void Worker::serve(Grid* own) {
       const Block::Slice slice = block->run(*this);
       settle(*block);
       thread_state.block = nullptr;
-      if (slice == Block::Slice::Ended) end(std::move(block));
+      if (slice == Block::Slice::Ended) {
+        end(std::move(block));
+        passes_in_vain = 0;
+      }
       progressed |= slice != Block::Slice::Waiting;
     }
     resident_.erase(std::remove(resident_.begin(), resident_.end(), nullptr), resident_.end());
-    // Blocks that only poll may wait for one that has not begun, so the number at work doubles until something moves.
-    if (!progressed) {
+    // Blocks that only poll may wait for one that has not begun, so the number at work doubles until something moves;
+    // and so may blocks that do something else besides, for ever.
+    if (!progressed || ++passes_in_vain == most_passes_in_vain) {
+      passes_in_vain = 0;
       for (size_t more = std::max<size_t>(1, resident_.size()); more > 0; --more) {
         auto block = take();
         if (!block) break;

@@ -127,7 +127,7 @@ OperationEnd shader_end(const OperationStart& start, int device, const Traffic& 
   return {start.at + std::max(set_up, set_up - hidden + longest), OperationEnd::Data::Moved, hipSuccess};
 }
 
-std::vector<double> lap_ends(double begins, int device, const std::vector<Lap>& laps, Traffic rest) {
+std::vector<double> lap_ends(int device, const std::vector<Lap>& laps, Traffic rest) {
   const Ways after = rest;
   for (const Lap& lap : laps) {
     add_bytes(rest.read, lap.ways.read);
@@ -136,7 +136,7 @@ std::vector<double> lap_ends(double begins, int device, const std::vector<Lap>& 
   count_all(device, rest);
   const std::vector<double> missed = missed_share(look_up(device, rest), rest);
   std::vector<double> ends;
-  double at = begins;
+  double at = 0;
   for (const Lap& lap : laps) ends.push_back(at += lap_seconds(device, lap, missed));
   ends.push_back(at + longest(device, after, missed));
   return ends;
