@@ -79,6 +79,21 @@ extern "C" __global__ void leave_early(volatile u64* far, u64* stamps, unsigned 
   }
 }
 
+// All threads but the first run one after another, none waiting for any.
+extern "C" __global__ void drain_in_a_row(volatile u64* far, u64* stamps, unsigned* done, unsigned drains) {
+  if (threadIdx.x == 0) {
+    transferbench_emulator_stamp(stamps, 0);
+    while (__hip_atomic_load(done, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) < blockDim.x - 1) {}
+    transferbench_emulator_lap(stamps + 1);
+  } else {
+    for (unsigned drain = 0; drain < drains; ++drain) {
+      far[threadIdx.x] = drain;
+      transferbench_emulator_drain(1);
+    }
+    atomicAdd(done, 1u);
+  }
+}
+
 extern "C" __global__ void stamp_a_lap(u64* stamp) { transferbench_emulator_lap(stamp); }
 
 extern "C" __global__ void drain_without_laps(volatile u64* far) {
@@ -207,6 +222,16 @@ def test_blocks_that_take_turns_are_told_apart(hip: Hip) -> None:
         words = threads * number * blocks * (blocks + 1) // 2 + of_drains
         expected = max(8 * words / link.usable_gbps / 1e3, behind) + way + write_back + way
         assert found == pytest.approx(expected * 100, abs=1.1), number
+
+
+def test_drains_of_threads_that_run_one_after_another_are_not_added_up(hip: Hip) -> None:
+    threads, drains = 50, 7
+    hip.enable_peer(0, 1)
+    with cleared(hip, 8 * threads, 1) as far, cleared(hip, 16, 0) as stamps, cleared(hip, 4, 0) as done:
+        kernel = hip.kernel(SOURCE, "drain_in_a_row")
+        assert hip.run(kernel, 1, threads, far, stamps, done, ctypes.c_uint(drains)) == SUCCESS
+        (found,) = stamped(hip, stamps, 1)
+    assert found == pytest.approx(Lap(drains=drains, fences=drains).ticks(hip, 1), abs=1.1)
 
 
 def test_what_comes_after_the_last_lap_counts_too(hip: Hip, gate: Gate) -> None:

@@ -74,6 +74,21 @@ def test_sixteen_mebibytes_come_out_as_on_mi300x(hip: Hip) -> None:
     assert since_launch[0] == since_launch[1]
 
 
+@pytest.mark.parametrize("variant", ["ll", "ll128-sc", "ll128-tf"])
+def test_bytes_are_the_same_every_time(hip: Hip, variant: str) -> None:
+    """However often a thread polls: each message and its answer, and what the receiver reads of its own."""
+    iterations, ways = 3, [(0, 1), (1, 0), (1, 1)]
+    runs = []
+    for _ in range(3):
+        before = [hip.activation.moved_bytes(*way) for way in ways]
+        outcome = ll.exchange(hip, variant, 256 << 10, iterations, checked=False)
+        runs.append([hip.activation.moved_bytes(*way) - old for way, old in zip(ways, before, strict=True)])
+    assert runs == [runs[0]] * 3
+    message = outcome.lines * ll.VARIANTS[variant][0]
+    assert runs[0][:2] == [iterations * message, iterations * 8]
+    assert runs[0][2] >= message
+
+
 @pytest.mark.parametrize("variant", ll.VARIANTS)
 @pytest.mark.parametrize("nbytes", [8, 1 << 20])
 def test_laps_follow_the_model(hip: Hip, variant: str, nbytes: int) -> None:

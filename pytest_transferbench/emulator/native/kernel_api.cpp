@@ -56,9 +56,9 @@ HIP_API void transferbench_emulator_stamp(unsigned long long* where, int stop) {
   thread_state.block->stamps.push_back({reinterpret_cast<uint64_t*>(where), stop});
 }
 
-// Thread 0 of every block calls this at the end of each of its laps, `where` being null in blocks that stamp nothing. By
-// then all threads of the block have moved what belongs to the lap, and none goes on to the next before it: what a lap
-// takes is computed from the laps of this number of all blocks.
+// Thread 0 of every block calls this at the end of each of its laps, `where` being null in blocks that stamp nothing.
+// By then all threads of the block have moved what belongs to the lap, and none goes on to the next before it: what a
+// lap takes is computed from the laps of this number of all blocks.
 HIP_API void transferbench_emulator_lap(unsigned long long* where) {
   if (where) thread_state.worker->locate(WRITE, reinterpret_cast<uintptr_t>(where), sizeof *where);
   thread_state.block->end_lap(reinterpret_cast<uint64_t*>(where));

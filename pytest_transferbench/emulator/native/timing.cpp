@@ -117,7 +117,8 @@ std::vector<double> missed_share(const Found& found, const Traffic& traffic) {
 OperationEnd shader_end(const OperationStart& start, int device, const Traffic& traffic) {
   count_all(device, traffic);
   const Found found = look_up(device, traffic);
-  const Slowest reading = slowest_read(device, traffic, missed_share(found, traffic)), writing = slowest_write(device, traffic);
+  const Slowest reading = slowest_read(device, traffic, missed_share(found, traffic));
+  const Slowest writing = slowest_write(device, traffic);
   if (!reading.moves && !writing.moves) return {start.at + model().launch, OperationEnd::Data::None, hipSuccess};
   // A shader that reads waits for its first data; stores alone wait for nothing but the way they take.
   const double set_up = model().launch + (reading.moves ? reading.first : writing.first) +
