@@ -81,7 +81,7 @@ def test_bytes_are_the_same_every_time(hip: Hip, variant: str) -> None:
     runs = []
     for _ in range(3):
         before = [hip.activation.moved_bytes(*way) for way in ways]
-        outcome = ll.exchange(hip, variant, 256 << 10, iterations, checked=False)
+        outcome = ll.exchange(hip, variant, 1 << 20, iterations, checked=False)
         runs.append([hip.activation.moved_bytes(*way) - old for way, old in zip(ways, before, strict=True)])
     assert runs == [runs[0]] * 3
     message = outcome.lines * ll.VARIANTS[variant][0]
