@@ -15,7 +15,7 @@ from pytest_transferbench.engine.leg import Leg
 from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import Destination, Prover, Region
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, Test, copies_per_sample
+from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, Test, copies_per_sample, rotation_budget
 from pytest_transferbench.transfer.case import MAX_COPIES
 
 if TYPE_CHECKING:
@@ -182,6 +182,7 @@ class Lease:
             rotate_bytes=self.plan.budget,
             slices=self.plan.slices,
             pitch=self.plan.pitch,
+            rotated=self.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=self.geometry.subexecutors,
             block_threads=self.geometry.block_threads,
@@ -200,9 +201,9 @@ def _plan(case: Case, node: Node) -> RotationPlan:
     sources = Counter(executors.link_of(transfer)[0] for transfer in transfers)
     memory_bytes = {owner: 2**62 if owner == HOST else node.device(owner).memory_bytes for owner in sources}
     crowded = min(sources, key=lambda owner: memory_bytes[owner] // sources[owner])
-    return RotationPlan.for_transfer(
-        case.transfer,
-        case.rotate_bytes,
+    return RotationPlan.make(
+        case.transfer.nbytes,
+        rotation_budget(case.transfer, case.rotate_bytes),
         memory_bytes=memory_bytes[crowded],
         sources=sources[crowded],
         byte_offset=case.byte_offset,

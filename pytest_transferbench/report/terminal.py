@@ -67,7 +67,7 @@ class Results:
         lines += [
             f"not judged: {_detail(record)}"
             for record in self._all()
-            if not record["judged"] and not study.shows(record)
+            if not record["judged"] and (verbosity > 0 or not study.shows(record))
         ]
         lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
         if judged:
@@ -88,7 +88,8 @@ def rotation_text(record: Record) -> str:
     if not method["rotate_bytes"]:
         return "no rotation"
     span = format_size(method["slices"] * method["pitch"])
-    return f"rotation K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
+    rotation = "rotation" if method["rotated"] else "rotation too little,"
+    return f"{rotation} K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
 
 
 def blocks_text(record: Record) -> str:
@@ -103,13 +104,16 @@ def blocks_text(record: Record) -> str:
 
 
 def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
-    """Records that share a matrix: one op, executor and size of one suite."""
+    """Records that share a matrix: one op, executor, size and variant of one suite, and no cell twice."""
     groups: dict[tuple[object, ...], list[Record]] = defaultdict(list)
+    taken: Counter[tuple[object, ...]] = Counter()
     for record in measured:
         transfer = _first_transfer(record)
         suite = record["key"].partition("/")[0]
         shape = transfer.op, transfer.executor.word, transfer.subexecutors, transfer.nbytes
-        groups[suite, *shape, _at_the_same_time(record)].append(record)
+        group = suite, *shape, _at_the_same_time(record), _variant(record)
+        groups[*group, taken[*group, _ends(record)]].append(record)
+        taken[*group, _ends(record)] += 1
     yield from groups.values()
 
 
@@ -123,7 +127,7 @@ def _matrix(group: list[Record]) -> list[str]:
         for ends, record in by_ends.items()
     }
     return [
-        f"{first.op} {executor} {format_size(first.nbytes)}{_at_the_same_time(group[0])}, GB/s "
+        f"{first.op} {executor} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, GB/s "
         "(steady median; rows SRC, columns DST)",
         "; ".join(text for text in caption if text),
         *matrix_lines(cells),
@@ -139,6 +143,12 @@ def _ends(record: Record) -> tuple[str, str]:
 def _first_transfer(record: Record) -> Transfer:
     """The Transfer, or the first of a Test; all of them share op, executor, SubExecutors and size."""
     return parse_transfers(record["transfer"])[0]
+
+
+def _variant(record: Record) -> str:
+    """What tells two functions' cases of one Transfer apart, after a blank; nothing where it has no variant."""
+    variant = record.tail.removeprefix(f"-{_first_transfer(record).place_in_name()}").removeprefix("-")
+    return f" {variant}" if variant else ""
 
 
 def _transfers(record: Record) -> int:
@@ -199,12 +209,8 @@ def _detail(record: Record) -> str:
 
 
 def _counted(record: Record) -> str:
-    """What the links' counters say of the bytes claimed: a cache that answers in a link's place moves nothing there."""
-    counted = record["context"].get("link_bytes")
-    if counted is None or record["link_class"] in ("local", "host") or not counted["claimed"]:
-        return ""
-    way = "received" if record["op"] == "pull" else "sent"
-    return f"links {way} {100 * counted[way] / counted['claimed']:.1f} % of the bytes claimed"
+    share = record.link_share
+    return "" if share is None else f"links {record.link_way} {100 * share:.1f} % of the bytes claimed"
 
 
 def _rejected(found: Iterable[Record]) -> list[str]:

@@ -18,7 +18,7 @@ from pytest_transferbench.transfer.message import Message
 from pytest_transferbench.transfer.method import METHOD_VERSION, MessageMethod, Method
 from pytest_transferbench.transfer.notation import parse_transfer, parse_transfers
 from pytest_transferbench.transfer.protocol import LL, PROTOCOLS, Protocol, protocols
-from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy
+from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy, rotation_budget
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
 from pytest_transferbench.transfer.test import Test, TransferOrTest, together
 from pytest_transferbench.transfer.transfer import End, Op, Transfer
@@ -65,5 +65,6 @@ __all__ = [
     "parse_transfer",
     "parse_transfers",
     "protocols",
+    "rotation_budget",
     "together",
 ]

@@ -41,10 +41,10 @@ class Method(_Digested):
     """Everything about the way of measuring that two figures must share to be compared.
 
     ``transfers`` run at the same time, each by ``subexecutors``. ``copies`` are the copies in a sample;
-    ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the plan that came of it. ``block_threads`` and
-    ``unroll`` are 0 where no kernel runs. ``source_kind`` and ``destination_kind`` are memory letters; where the
-    Transfers of a Test differ, letters and link classes are joined by ``+``. ``gate`` is what held the copies back
-    until all were queued: ``kernel``, ``host`` or ``none``.
+    ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the plan that came of it, ``rotated`` whether
+    that is more than caches can hold. ``block_threads`` and ``unroll`` are 0 where no kernel runs. ``source_kind`` and
+    ``destination_kind`` are memory letters; where the Transfers of a Test differ, letters and link classes are joined
+    by ``+``. ``gate`` is what held the copies back until all were queued: ``kernel``, ``host`` or ``none``.
     """
 
     version: int = METHOD_VERSION
@@ -56,6 +56,7 @@ class Method(_Digested):
     rotate_bytes: int
     slices: int
     pitch: int
+    rotated: bool
     byte_offset: int
     subexecutors: int
     block_threads: int

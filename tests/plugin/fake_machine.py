@@ -34,6 +34,7 @@ from pytest_transferbench.transfer import (
     Test,
     TransferOrTest,
     copies_per_sample,
+    rotation_budget,
 )
 
 ENVIRONMENT = "FAKE_MACHINE"
@@ -129,8 +130,9 @@ class FakeBench:
         if self.machine.lease_fault:
             raise RuntimeFault("hipMalloc", 0, "hipErrorOutOfMemory", self.machine.lease_fault)
         self.machine.say(f"lease {case.name}")
-        plan = RotationPlan.for_transfer(
-            case.transfer, case.rotate_bytes, memory_bytes=self.machine.memory_bytes, caches=(256 << 20,)
+        budget = rotation_budget(case.transfer, case.rotate_bytes)
+        plan = RotationPlan.make(
+            case.transfer.nbytes, budget, memory_bytes=self.machine.memory_bytes, caches=(256 << 20,)
         )
         yield FakeLease(case, plan, [bytes(4)] * plan.slices, bytes(4))
         self.machine.say(f"release {case.name}")
@@ -156,6 +158,7 @@ class FakeBench:
             rotate_bytes=lease.plan.budget,
             slices=lease.plan.slices,
             pitch=lease.plan.pitch,
+            rotated=lease.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=transfer.subexecutors or 8,
             block_threads=256 if transfer.executor.kind == "G" else 0,
