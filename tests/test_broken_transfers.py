@@ -51,6 +51,8 @@ EXPECTED = {
     "StopsOneWordShort": "1 of 65536 words wrong (4 bytes), first 65535, last 65535, mask 0xffffffff, found: poison ",
     "WritesAByteBehind": "1 word of the guard zones overwritten (1 byte), behind the data: first 65536, last 65536, ",
     "WritesAByteBefore": "1 word of the guard zones overwritten (1 byte), before the data: first -1, last -1, mask ",
+    "WritesAByteFarBehind": "1 word of the guard zones overwritten (1 byte), behind the data: first 66036, last 66036, ",
+    "WritesAByteFarBefore": "1 word of the guard zones overwritten (1 byte), before the data: first -501, last -501, ",
     "SwapsTwoBlocks": "2048 of 65536 words wrong .*, first 0, last 2047, .* in the wrong place: word 1024 at 0, ",
     "event_clock_stuck": "event clock shows 4470.0 us, kernel clock .* us",
     "stamp_clock_stuck": "event clock shows .* us, kernel clock 0.0 us",
