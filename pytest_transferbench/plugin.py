@@ -21,7 +21,7 @@ from pytest_transferbench.report.reporter import Reporter
 from pytest_transferbench.report.terminal import live_status
 from pytest_transferbench.session.item import ItemBench
 from pytest_transferbench.session.run import Run
-from pytest_transferbench.transfer import Case
+from pytest_transferbench.transfer import AnyCase
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
@@ -340,7 +340,7 @@ def _parametrizes_itself(metafunc: pytest.Metafunc) -> bool:
     return False
 
 
-def _case_of(item: pytest.Item) -> Case | None:
+def _case_of(item: pytest.Item) -> AnyCase | None:
     """The case an item was made for; None for an item that names its Transfers only when it runs."""
     mark = item.get_closest_marker("transfer")
     return mark.args[0] if mark else None

@@ -45,12 +45,8 @@ class Lease:
     def __post_init__(self) -> None:
         bench, case, transfer = self.bench, self.case, self.case.transfer
         self.owners = executors.devices_of(transfer)
-        self.warnings: list[str] = []
-        for fault in bench.arena.keep_only(self.owners):
-            bench.find_lost(case, fault)
-            self.warnings.append(f"memory of an earlier case is still held: {fault}")
+        self.warnings = bench.make_room(case, self.owners)
         for end in self.owners:
-            bench.device(end)
             bench.connect(transfer.executor.owner, end)
         self.plan = _plan(case, bench.node)
         self.geometry = executors.geometry_of(transfer, bench.node)
@@ -186,6 +182,7 @@ class Lease:
             rotate_bytes=self.plan.budget,
             slices=self.plan.slices,
             pitch=self.plan.pitch,
+            rotated=self.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=self.geometry.subexecutors,
             block_threads=self.geometry.block_threads,

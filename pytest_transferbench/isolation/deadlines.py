@@ -11,7 +11,7 @@ import os
 from typing import TextIO
 
 from pytest_transferbench.node import Node
-from pytest_transferbench.transfer import Case, Memory
+from pytest_transferbench.transfer import AnyCase, Memory, MessageCase
 
 BASE_SECONDS = 60.0
 """Enough for allocation, filling, eviction and checks of any one case."""
@@ -22,11 +22,15 @@ CLOSE_SECONDS = 60.0
 PESSIMISTIC_BYTES_PER_SECOND = 0.25e9
 """Far below any link, and below what an emulated node really copies on one busy CPU."""
 ARMS = 3
+LAUNCHES = 4
+"""Launches of a message case: the checked one, and the timed one, which is tried three times."""
+EMULATED_MESSAGE_BYTES_PER_SECOND = 2e6
+"""Below what an emulated node sends on one busy CPU."""
 COPIES = 6
 """Copies a sample, taking in its warm-ups: only small sizes have more, and those are quick."""
 
 
-def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float:
+def deadline_seconds(case: AnyCase | None, node: Node | None, first: bool) -> float:
     """Return how long an item may take, in seconds: a base, and its bytes at a pessimistic rate.
 
     ``case`` and ``node`` are None for an item whose Transfer is not known beforehand. ``first`` tells that the
@@ -36,6 +40,11 @@ def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float
     if case is None:
         return seconds + FIRST_SECONDS
     transfer = case.transfer
+    if isinstance(case, MessageCase):
+        sent = LAUNCHES * (case.warmups + case.samples) * transfer.total_bytes
+        emulated = node is not None and node.emulated is not None
+        rate = EMULATED_MESSAGE_BYTES_PER_SECOND if emulated else PESSIMISTIC_BYTES_PER_SECOND
+        return seconds + LAUNCHES * case.timeout_seconds + sent / rate
     copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.total_bytes
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches

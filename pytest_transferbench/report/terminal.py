@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_transferbench.report.matrix import matrix_lines
+from pytest_transferbench.report.messages import message_lines, message_row
 from pytest_transferbench.report.rotation import Study
 from pytest_transferbench.report.transport import Record, first_judged, records
 from pytest_transferbench.transfer import Transfer, format_size, parse_transfers
@@ -25,7 +26,10 @@ def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | N
     record = first_judged(records(report))
     if record is None or report.when != "call" or not report.passed or hasattr(report, "wasxfail"):
         return None
-    return "passed", ".", (f"PASSED {float(record.gbps):8.1f} GB/s", {"green": True})
+    word = f"PASSED {float(record.gbps):8.1f} GB/s"
+    if record["protocol"]:
+        word = f"PASSED {1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
+    return "passed", ".", (word, {"green": True})
 
 
 class Results:
@@ -50,13 +54,15 @@ class Results:
 
     def lines(self, verbosity: int) -> list[str]:
         """Return the summary: matrices, the items' details with ``-v``, and whatever needs a reader's eye."""
-        measured = [record for record in self._all() if record["judged"]]
+        judged = [record for record in self._all() if record["judged"]]
+        measured = [record for record in judged if not record["protocol"]]
         study = Study(self._all())
         lines = [*study.lines()]
         if verbosity >= 0:
+            lines += message_lines((record for record in judged if record["protocol"]), verbosity)
             for group in _groups(record for record in measured if not study.shows(record)):
                 lines += [*_matrix(group), ""]
-        if verbosity > 0:
+        if verbosity > 0 and measured:
             lines += [*map(_detail, measured), *_clocks(measured), ""]
         lines += [
             f"not judged: {_detail(record)}"
@@ -64,8 +70,8 @@ class Results:
             if not record["judged"] and (verbosity > 0 or not study.shows(record))
         ]
         lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
-        if measured:
-            counts = Counter(record.verdict for record in measured)
+        if judged:
+            counts = Counter(record.verdict for record in judged)
             lines.append("verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
         return lines
 
@@ -82,7 +88,8 @@ def rotation_text(record: Record) -> str:
     if not method["rotate_bytes"]:
         return "no rotation"
     span = format_size(method["slices"] * method["pitch"])
-    return f"rotation K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
+    rotation = "rotation" if method["rotated"] else "rotation too little,"
+    return f"{rotation} K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
 
 
 def blocks_text(record: Record) -> str:
@@ -178,6 +185,8 @@ def _ratios(group: list[Record]) -> str:
 
 
 def _detail(record: Record) -> str:
+    if record["protocol"]:
+        return f"{record.name}: {message_row(record)}"
     if not record.has_bandwidth:
         return f"{record.name}: {record.verdict}; {rotation_text(record)}"
     figures = ", ".join(

@@ -41,7 +41,7 @@ class Record(dict[str, Any]):
         return self.verdict not in _NO_BANDWIDTH
 
     def figure(self, name: str) -> float:
-        """Return ``gbps``, ``p10_gbps``, ``cold_gbps``, ``warm_gbps`` or ``warm_cold``; NaN if not measured."""
+        """Return one of :meth:`Measurement.to_json`'s ``figures``, such as ``gbps``; NaN if not measured."""
         value = self["figures"][name]
         return math.nan if value is None else float(value)
 

@@ -9,14 +9,14 @@ import math
 import re
 from collections.abc import Iterator
 
-from pytest_transferbench import measurement
+from pytest_transferbench import latency, measurement
 from pytest_transferbench.emulator import Activation, Fault, activate
 from pytest_transferbench.engine import Bench
 from pytest_transferbench.judge import judge
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import Node
 from pytest_transferbench.runtime import RuntimeFault, probe_node
-from pytest_transferbench.transfer import Case, Transfer
+from pytest_transferbench.transfer import AnyCase, Case, Message, MessageCase, Transfer
 
 MODEL = "mi300x-8"
 KIB = 1024
@@ -32,6 +32,7 @@ CASES = {
     "dma": Transfer.push("U4", "G5", 64 * KIB, "dma"),
     "host": Transfer.push("G4", "C0", 64 * KIB),
     "cpu": Transfer.push("C0", "G5", 64 * KIB, "cpu"),
+    "ll": Message.push("ll128-sc", "G5", "G4", 4 * KIB),
 }
 ELSEWHERE = Transfer.pull("G7", "G6", 64 * KIB)
 GPUS = range(4, 8)
@@ -212,10 +213,16 @@ def verdict(measured: Measurement) -> str:
     return found.verdict if found.fails else "OK"
 
 
-def measure(bench: Bench, transfer: Transfer) -> Measurement:
+def measure(bench: Bench, transfer: Transfer | Message) -> Measurement:
     """Measure one small case; what the lease refuses is its verdict, as in a session."""
-    case = Case(transfer, samples=1, warmups=1, rotate_bytes=128 * KIB)
+    if isinstance(transfer, Message):
+        # A receiver to which nobody sends waits so long.
+        case: AnyCase = MessageCase(transfer, samples=1, warmups=1, timeout_seconds=0.05)
+    else:
+        case = Case(transfer, samples=1, warmups=1, rotate_bytes=128 * KIB)
     try:
+        if isinstance(case, MessageCase):
+            return latency.measure(bench, case, key=case.name)
         with bench.lease(case) as lease:
             return bench.measure(lease, key=case.name)
     except RuntimeFault as fault:

@@ -39,12 +39,13 @@ def assert_all_right(rows: Iterable[Row]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_call_failing_at_its_first_use(matrix: FaultMatrix) -> None:
-    assert_all_right(matrix.rows("gfx", depth=1))
+@pytest.mark.parametrize("case", ["gfx", "ll"])
+def test_every_call_failing_at_its_first_use(matrix: FaultMatrix, case: str) -> None:
+    assert_all_right(matrix.rows(case, depth=1))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "depth"), [("gfx", 4), ("dma", 2), ("host", 2), ("cpu", 2)])
+@pytest.mark.parametrize(("case", "depth"), [("gfx", 4), ("dma", 2), ("host", 2), ("cpu", 2), ("ll", 4)])
 def test_every_call_failing_at_several_uses_once_and_for_good(matrix: FaultMatrix, case: str, depth: int) -> None:
     assert_all_right(matrix.rows(case, depth))
 
