@@ -226,15 +226,14 @@ __device__ inline void tb_send_message(tb_u64* ring, tb_u32 lines, tb_u64 flag) 
 __device__ inline void tb_receive_message(tb_u64* ring, tb_u32 lines, tb_u64 flag, tb_u32 iteration, tb_u64 ticks,
                                           tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
   const tb_u32 turns = tb_turns(lines);
+  bool late = false;
   for (tb_u32 i = threadIdx.x; i < turns * TB_ROWS; i += TB_THREADS) {
     const tb_u32 line = tb_line(i / TB_ROWS, i % TB_ROWS);
     tb_wait wait = {};
-    while (line < lines && tb_load_system(tb_flag_of(ring, line)) != flag) {
-      if (!tb_looks_at_clock(wait) || !tb_is_over(wait, ticks)) continue;
-      tb_give_up(report, iteration, leaving);
-      break;
-    }
+    while (!late && line < lines && tb_load_system(tb_flag_of(ring, line)) != flag)
+      late = tb_looks_at_clock(wait) && tb_is_over(wait, ticks);
   }
+  if (late) tb_give_up(report, iteration, leaving);
   __syncthreads();
   if (*leaving) return;
   for (tb_u32 turn = 0; turn < turns; turn += TB_AHEAD) {
