@@ -28,13 +28,13 @@ struct tb_ll_report {
   tb_u64 late, wrong, first, last, mask, sum;
 };
 
-// A wait that ends by itself. The clock is looked at on every 256th poll only, and from then on.
+// A wait that ends by itself. The clock is looked at after every TB_POLLS_A_LOOK polls only, and from then on.
 struct tb_wait {
   tb_u32 polls;
   tb_u64 began;
 };
 
-__device__ inline bool tb_looks_at_clock(tb_wait& wait) { return (++wait.polls & 255) == 0; }
+__device__ inline bool tb_looks_at_clock(tb_wait& wait) { return ++wait.polls % TB_POLLS_A_LOOK == 0; }
 
 __device__ inline bool tb_is_over(tb_wait& wait, tb_u64 ticks) {
   const tb_u64 now = tb_deadline_clock();

@@ -8,8 +8,10 @@ struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 
 #if defined(TRANSFERBENCH_EMULATOR)
 #define TB_UNROLLED _Pragma("GCC unroll 32")
+#define TB_POLLS_A_LOOK 8  // a look at the clock costs next to nothing there, a poll that sees nothing new very much
 #else
 #define TB_UNROLLED _Pragma("unroll")
+#define TB_POLLS_A_LOOK 256
 #endif
 
 // Says of an address that is kept in memory that it leads to global memory; of a kernel's arguments every compiler
