@@ -61,6 +61,11 @@ class DeviceModel:
     pci: tuple[str, ...]
     numa_nodes: tuple[int, ...]
 
+    @property
+    def wavefront(self) -> int:
+        """Threads of a wavefront: 64 on gfx9, 32 on the families after it."""
+        return 64 if self.arch.startswith("gfx9") else 32
+
     def physical_gpu(self, index: int) -> int:
         """Return the first device on the same physical GPU: partitions share all of their PCI address but its end."""
         package = self.pci[index].partition(".")[0]
@@ -174,6 +179,7 @@ class NodeModel:
             f"devices {device.count}",
             f"compute_units {device.compute_units}",
             f"xccs {device.xccs}",
+            f"wavefront {device.wavefront}",
             f"copy_engines {device.copy_engines}",
             f"pci_device_id {device.pci_device_id}",
             f"clock_khz {device.clock_mhz * 1000}",

@@ -80,10 +80,13 @@ struct Block {
   void vote(uint64_t value, int site);
   void yield();
 
+  Wave& wave_of(unsigned thread) { return waves[thread >> wave_shift]; }
+  unsigned lane_of(unsigned thread) const { return thread & (width - 1); }
+
   const std::shared_ptr<Grid> grid;
   Dim index;  // blockIdx
   Dim next_index{0, 0, 0};  // threadIdx of the thread that begins next
-  const unsigned threads;
+  const unsigned threads, width, wave_shift;  // a wavefront is `width` threads
   unsigned started = 0, finished = 0, at_barrier = 0, barrier_true = 0, barrier_result = 0;
   std::vector<Wave> waves;
   std::deque<Fibre*> ready;

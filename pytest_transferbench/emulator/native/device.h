@@ -66,7 +66,7 @@ void* transferbench_emulator_memset(void* destination, int value, size_t nbytes)
 #define blockIdx (transferbench_emulator_block_index())
 #define blockDim (transferbench_emulator_block_dim())
 #define gridDim (transferbench_emulator_grid_dim())
-#define warpSize 64
+#define warpSize TRANSFERBENCH_WAVEFRONT  // of the node's architecture, from the compiler driver
 #define memcpy transferbench_emulator_memcpy
 #define memset transferbench_emulator_memset
 
@@ -123,7 +123,7 @@ static inline long long clock() { return clock64(); }
 #define __builtin_readsteadycounter() transferbench_emulator_running_ticks()
 
 // ---- votes and exchanges of a wavefront ----
-static inline unsigned __lane_id() { return transferbench_emulator_thread() & 63; }
+static inline unsigned __lane_id() { return transferbench_emulator_thread() & (warpSize - 1); }
 static inline unsigned long long __ballot(int predicate, int line = __builtin_LINE()) {
   return transferbench_emulator_ballot(predicate != 0, line);
 }
@@ -146,22 +146,22 @@ static inline T transferbench_exchange(T value, int from, int line) {
   return value;
 }
 template <class T>
-static inline T __shfl(T value, int lane, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl(T value, int lane, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id();
   return transferbench_exchange(value, (self & ~(width - 1)) + (lane & (width - 1)), line);
 }
 template <class T>
-static inline T __shfl_up(T value, unsigned delta, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl_up(T value, unsigned delta, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id(), from = self - (int)delta;
   return transferbench_exchange(value, from < (self & ~(width - 1)) ? self : from, line);
 }
 template <class T>
-static inline T __shfl_down(T value, unsigned delta, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl_down(T value, unsigned delta, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id(), from = self + (int)delta;
   return transferbench_exchange(value, from > (self | (width - 1)) ? self : from, line);
 }
 template <class T>
-static inline T __shfl_xor(T value, int mask, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl_xor(T value, int mask, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id(), from = self ^ mask;
   return transferbench_exchange(value, from > (self | (width - 1)) ? self : from, line);
 }

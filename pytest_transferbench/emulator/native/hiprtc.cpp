@@ -24,6 +24,7 @@
 
 extern "C" {
 const char* transferbench_emulator_arch();
+int transferbench_emulator_wavefront();
 const char* transferbench_emulator_compiler();
 const char* transferbench_emulator_kernel_cache();
 const char* transferbench_emulator_include_folder();
@@ -136,6 +137,7 @@ struct Options {
 Options translate(int count, const char* const* given) {
   Options options;
   options.arch = transferbench_emulator_arch();
+  options.preprocess.push_back("-DTRANSFERBENCH_WAVEFRONT=" + std::to_string(transferbench_emulator_wavefront()));
   bool has_standard = false;
   for (int i = 0; i < count; ++i) {
     const std::string option = given[i];

@@ -22,14 +22,15 @@ HIP_API unsigned transferbench_emulator_barrier(int predicate) {
 
 HIP_API uint64_t transferbench_emulator_ballot(int predicate, int line) {
   thread_state.block->vote(predicate != 0, line);
-  return thread_state.block->waves[thread_state.fibre->thread / 64].ballot;
+  return thread_state.block->wave_of(thread_state.fibre->thread).ballot;
 }
 
 // The value that lane `from` of this wavefront brought, or the caller's own when that lane did not take part.
 HIP_API uint64_t transferbench_emulator_lane(uint64_t value, int from, int line) {
   thread_state.block->vote(value, line);
-  const Wave& wave = thread_state.block->waves[thread_state.fibre->thread / 64];
-  const bool there = from >= 0 && from < 64 && (wave.present >> from & 1);
+  const Block& block = *thread_state.block;
+  const Wave& wave = thread_state.block->wave_of(thread_state.fibre->thread);
+  const bool there = from >= 0 && from < static_cast<int>(block.width) && (wave.present >> from & 1);
   return there ? wave.snapshot[from] : value;
 }
 

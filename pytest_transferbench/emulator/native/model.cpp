@@ -30,7 +30,7 @@ std::string Model::read(const std::string& text) {
     else if (key == "devices") in >> devices;
     else if (key == "compute_units") in >> compute_units;
     else if (key == "xccs") in >> xccs;
-    else if (key == "warp_size") in >> warp_size;
+    else if (key == "wavefront") in >> wavefront;
     else if (key == "copy_engines") in >> copy_engines;
     else if (key == "pci_device_id") in >> pci_device_id;
     else if (key == "clock_khz") in >> clock_khz;

@@ -32,7 +32,7 @@ struct Cpu {
 
 struct Model {
   std::string name, device_name, arch, compiler, kernel_cache, include_folder;
-  int devices = 0, compute_units = 0, xccs = 1, warp_size = 64, copy_engines = 0, pci_device_id = 0;
+  int devices = 0, compute_units = 0, xccs = 1, wavefront = 64, copy_engines = 0, pci_device_id = 0;
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0, wall_clock_khz = 0;
   bool large_bar = false;
   size_t memory = 0;       // bytes a device reports

@@ -182,7 +182,10 @@ uint8_t* Grid::marks_of(const Allocation& allocation) {
 // ---- blocks ----
 
 Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
-    : grid(std::move(grid_)), threads(static_cast<unsigned>(grid->launch.block.count())) {
+    : grid(std::move(grid_)),
+      threads(static_cast<unsigned>(grid->launch.block.count())),
+      width(static_cast<unsigned>(model().wavefront)),
+      wave_shift(static_cast<unsigned>(__builtin_ctz(width))) {
   const Dim& dim = grid->launch.grid;
   index = {static_cast<unsigned>(number % dim.x), static_cast<unsigned>(number / dim.x % dim.y),
            static_cast<unsigned>(number / dim.x / dim.y)};
@@ -234,7 +237,7 @@ void Block::thread_ended(Fibre& fibre) {
   }
   fibre.clock_reads = 0;
   if (!waves.empty()) {
-    Wave& wave = waves[fibre.thread / 64];
+    Wave& wave = wave_of(fibre.thread);
     --wave.alive;
     finish_vote_if_full(wave);
   }
@@ -252,7 +255,7 @@ void Block::barrier(bool predicate) {
   barrier_true += predicate;
   barrier_waiters.push_back(self);
   if (!waves.empty()) {
-    Wave& wave = waves[self->thread / 64];
+    Wave& wave = wave_of(self->thread);
     ++wave.at_barrier;
     finish_vote_if_full(wave);
   }
@@ -272,23 +275,23 @@ void Block::release_barrier_if_full() {
 void Block::vote(uint64_t value, int site) {
   Fibre* self = thread_state.fibre;
   if (waves.empty()) {  // the first vote of the block: count who is left, lane by lane
-    waves.resize((threads + 63) / 64);
-    for (unsigned wave = 0; wave < waves.size(); ++wave) waves[wave].alive = std::min(64u, threads - wave * 64);
+    waves.resize((threads + width - 1) / width);
+    for (unsigned wave = 0; wave < waves.size(); ++wave) waves[wave].alive = std::min(width, threads - wave * width);
     // Threads that ended before the first vote ran in order on one fibre, and so did those at a barrier.
-    for (unsigned thread = 0; thread < started; ++thread) waves[thread / 64].alive--;
-    auto count = [&](const Fibre* fibre) { waves[fibre->thread / 64].alive++; };
+    for (unsigned thread = 0; thread < started; ++thread) wave_of(thread).alive--;
+    auto count = [&](const Fibre* fibre) { wave_of(fibre->thread).alive++; };
     count(self);
     for (const Fibre* fibre : ready) count(fibre);
     for (const Fibre* fibre : pollers) count(fibre);
     for (const Fibre* fibre : barrier_waiters) {
       count(fibre);
-      waves[fibre->thread / 64].at_barrier++;
+      wave_of(fibre->thread).at_barrier++;
     }
   }
-  Wave& wave = waves[self->thread / 64];
+  Wave& wave = wave_of(self->thread);
   self->vote_site = site;
   self->vote_value = value;
-  wave.voters[self->thread % 64] = self;
+  wave.voters[lane_of(self->thread)] = self;
   ++wave.voting;
   finish_vote_if_full(wave);
   thread_state.worker->leave();
@@ -303,7 +306,7 @@ void Block::finish_vote_if_full(Wave& wave) {
     if (voter) site = std::min(site, voter->vote_site);
   }
   wave.present = wave.ballot = 0;
-  for (unsigned lane = 0; lane < 64; ++lane) {
+  for (unsigned lane = 0; lane < width; ++lane) {
     Fibre*& voter = wave.voters[lane];
     if (!voter || voter->vote_site != site) continue;
     wave.present |= uint64_t{1} << lane;
