@@ -215,6 +215,14 @@ def test_an_unknown_model_lists_what_there_is() -> None:
         load_model("/no/such.toml")
 
 
+@pytest.mark.parametrize(
+    ("arch", "wavefront"), [("gfx90a:sramecc+:xnack-", 64), ("gfx942", 64), ("gfx950", 64), ("gfx1201", 32)]
+)
+def test_a_wavefront_is_as_wide_as_its_architecture(tmp_path: Path, arch: str, wavefront: int) -> None:
+    model = load_model(write(tmp_path, f"extends = 'mi300x-8'\n[device]\narch = '{arch}'\n"))
+    assert model.device.wavefront == wavefront
+
+
 def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     model = load_model("mi300x-8")
     text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
@@ -259,6 +267,7 @@ def test_the_kfd_topology_reads_like_the_kernels(tmp_path: Path) -> None:
     assert gpu["simd_count"] == 304 * 4
     assert gpu["gfx_target_version"] == 90402
     assert gpu["num_xcc"] == 8
+    assert gpu["wave_front_size"] == 64
     assert (gpu["location_id"], gpu["domain"]) == (0x0C00, 0)
     assert gpu["unique_id"] == model.unique_id(0)
     assert (gpu["io_links_count"], gpu["p2p_links_count"], gpu["caches_count"]) == (8, 0, 2)
