@@ -173,7 +173,7 @@ static inline T __shfl_xor(T value, int mask, int width = warpSize, int line = _
 #define __HIP_MEMORY_SCOPE_AGENT 4
 #define __HIP_MEMORY_SCOPE_SYSTEM 5
 #define __hip_atomic_load(p, order, scope) __atomic_load_n(p, __ATOMIC_SEQ_CST)
-#define __hip_atomic_store(p, v, order, scope) __atomic_store_n(p, v, __ATOMIC_SEQ_CST)
+#define __hip_atomic_store(p, v, order, scope) __atomic_store_n(p, v, order)
 #define __hip_atomic_exchange(p, v, order, scope) atomicExch(p, v)
 #define __hip_atomic_fetch_add(p, v, order, scope) atomicAdd(p, v)
 #define __hip_atomic_fetch_and(p, v, order, scope) atomicAnd(p, v)

@@ -179,7 +179,10 @@ const std::vector<std::string> code_generation = {
     // A copy loop must stay a loop: as a call of memcpy it would pass the hooks by.
     "-fno-tree-loop-distribute-patterns",
     // A vector must stay one access: taken apart into its words it would cost four calls of the hooks.
-    "-fno-tree-sra", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0",
+    "-fno-tree-sra",
+    // What AMD's compiler inlines must be inlined here too: a local variable that is handed to a function by reference
+    // is in memory, and every access of it a call of the hooks.
+    "--param", "max-inline-insns-single=2000", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0",
     "--param", "tsan-distinguish-volatile=1", "-fdiagnostics-color=never"};
 
 // -nostdlib keeps the compiler from linking the sanitizer's own library; the hooks come from the runtime.

@@ -11,8 +11,8 @@ using namespace emulator;
 
 HIP_API Dim transferbench_emulator_thread_index() { return thread_state.fibre->index; }
 HIP_API Dim transferbench_emulator_block_index() { return thread_state.block->index; }
-HIP_API Dim transferbench_emulator_block_dim() { return thread_state.block->grid->launch.block; }
-HIP_API Dim transferbench_emulator_grid_dim() { return thread_state.block->grid->launch.grid; }
+HIP_API Dim transferbench_emulator_block_dim() { return thread_state.block->block_dim; }
+HIP_API Dim transferbench_emulator_grid_dim() { return thread_state.block->grid_dim; }
 HIP_API unsigned transferbench_emulator_thread() { return thread_state.fibre->thread; }
 
 HIP_API unsigned transferbench_emulator_barrier(int predicate) {
@@ -61,7 +61,7 @@ namespace {
 void check(Direction direction, const void* pointer, size_t nbytes) {
   if (!thread_state.fibre || !nbytes) return;
   AccessRange* range = thread_state.worker->locate(direction, reinterpret_cast<uintptr_t>(pointer), nbytes);
-  if (range) range->bytes += nbytes;
+  if (range) thread_state.worker->count(direction, *range, nbytes);
 }
 
 }  // namespace
