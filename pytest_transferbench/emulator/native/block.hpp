@@ -17,6 +17,12 @@ class Worker;
 
 // A GPU thread that can be left and continued. Threads that never wait share one fibre, one after another.
 struct Fibre {
+  // The drains and fences of this thread in its lap. A drain waits for something only if the thread has stored since
+  // the one before; its first always counts.
+  static constexpr uint64_t NEVER = ~uint64_t{0};
+  uint64_t stored = 0, stored_at_drain = NEVER, lap = NEVER;
+  unsigned drains = 0, write_backs = 0;
+
   Context context{};
   unsigned thread = 0;
   Dim index;  // threadIdx
@@ -166,6 +172,8 @@ struct Block {
   void vote(uint64_t value, int site);
   void yield();
   void wait_for_news();
+  void drain(bool writes_back);
+  void end_lap(uint64_t* stamp);
 
   Wave& wave_of(unsigned thread) { return waves[thread >> wave_shift]; }
   unsigned lane_of(unsigned thread) const { return thread & (width - 1); }
@@ -186,9 +194,12 @@ struct Block {
   bool polled_host = false;
   double host_seen = 0;
 
-  std::vector<uint64_t> moved[2];  // bytes, by Direction and by owner as in Traffic
+  // Bytes moved since the lap began, by Direction and by owner as in Ways.
+  std::vector<uint64_t> moved[2];
+  uint64_t lap = 0;
+  unsigned drains = 0, write_backs = 0;  // the most that one thread made in this lap
 
-  void add_moved(Traffic& traffic);
+  void add_moved(Ways& ways);
   void begin_thread(Fibre& fibre);
   void thread_ended(Fibre& fibre);
 
@@ -248,8 +259,11 @@ class Worker {
   // Hands what was moved since it was last called to the block that moved it.
   void settle(Block& block);
 
+  // Bytes that all threads here, or the running one, have stored.
+  uint64_t stored() const { return stored_ + thread_state.hot[WRITE].bytes; }
+  uint64_t stored_by(const Fibre& running) const { return running.stored + stored() - stored_at_switch_; }
   // Bytes stored by what is no waiting: the sign that something moves on.
-  uint64_t progress() const { return stored_ + thread_state.hot[WRITE].bytes - waited_writes_; }
+  uint64_t progress() const { return stored() - waited_writes_; }
   void not_progress(uint64_t nbytes) { waited_writes_ += nbytes; }
 
  private:
@@ -267,7 +281,7 @@ class Worker {
   uint8_t not_looked_up_ = 0;
   std::shared_ptr<Grid> ranges_grid_;  // whose permissions `known_` holds
   uint64_t stored_ = 0;  // without what the hot range still counts
-  uint64_t waited_writes_ = 0;
+  uint64_t stored_at_switch_ = 0, waited_writes_ = 0;
 
   std::vector<std::unique_ptr<Block>> resident_;
   struct SharedOwner {

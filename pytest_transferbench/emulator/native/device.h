@@ -59,6 +59,8 @@ unsigned long long transferbench_emulator_ticks(void);
 unsigned long long transferbench_emulator_running_ticks(void);
 unsigned long long transferbench_emulator_real_ticks(void);
 void transferbench_emulator_stamp(unsigned long long* where, int stop);
+void transferbench_emulator_lap(unsigned long long* where);
+void transferbench_emulator_drain(int writes_back);
 void* transferbench_emulator_memcpy(void* destination, const void* source, size_t nbytes);
 void* transferbench_emulator_memset(void* destination, int value, size_t nbytes);
 }

@@ -56,6 +56,21 @@ HIP_API void transferbench_emulator_stamp(unsigned long long* where, int stop) {
   thread_state.block->stamps.push_back({reinterpret_cast<uint64_t*>(where), stop});
 }
 
+// Thread 0 of every block calls this at the end of each of its laps, `where` being null in blocks that stamp nothing.
+// By then all threads of the block have moved what belongs to the lap, and none goes on to the next before it: what a
+// lap takes is computed from the laps of this number of all blocks.
+HIP_API void transferbench_emulator_lap(unsigned long long* where) {
+  if (where) thread_state.worker->locate(WRITE, reinterpret_cast<uintptr_t>(where), sizeof *where);
+  thread_state.block->end_lap(reinterpret_cast<uint64_t*>(where));
+}
+
+// Waits until this thread's stores are acknowledged; with `writes_back` it is a fence at system scope, which waits as
+// well and writes caches back. On the virtual clock only: stores here are in order anyhow.
+HIP_API void transferbench_emulator_drain(int writes_back) {
+  __atomic_thread_fence(writes_back ? __ATOMIC_SEQ_CST : __ATOMIC_RELEASE);
+  thread_state.block->drain(writes_back != 0);
+}
+
 namespace {
 
 void check(Direction direction, const void* pointer, size_t nbytes) {

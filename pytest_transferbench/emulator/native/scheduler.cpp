@@ -253,9 +253,9 @@ Block::Slice Block::run(Worker& worker) {
   return restless_ ? Slice::Progressed : Slice::Waiting;
 }
 
-void Block::add_moved(Traffic& traffic) {
+void Block::add_moved(Ways& ways) {
   for (const Direction direction : {READ, WRITE}) {
-    auto& totals = direction == READ ? traffic.read : traffic.written;
+    auto& totals = direction == READ ? ways.read : ways.written;
     for (size_t owner = 0; owner < totals.size(); ++owner) {
       uint64_t& bytes = moved[direction][owner];
       if (!bytes) continue;
@@ -285,6 +285,7 @@ void Block::thread_ended(Fibre& fibre) {
     fibre.polls = 0;
   }
   fibre.clock_reads = 0;
+  fibre.lap = fibre.stored_at_drain = Fibre::NEVER;
   if (!waves.empty()) {
     Wave& wave = wave_of(fibre.thread);
     --wave.alive;
@@ -311,6 +312,31 @@ void Block::wait_for_news() {
     poller.watched[poller.words++] = {reinterpret_cast<const void*>(seen.address), seen.value, seen.nbytes};
   }
   thread_state.worker->leave();
+}
+
+void Block::drain(bool writes_back) {
+  Fibre& self = *thread_state.fibre;
+  if (self.lap != lap) {
+    self.lap = lap;
+    self.drains = self.write_backs = 0;
+  }
+  const uint64_t stored = thread_state.worker->stored_by(self);
+  if (stored != self.stored_at_drain) drains = std::max(drains, ++self.drains);
+  self.stored_at_drain = stored;
+  if (writes_back) write_backs = std::max(write_backs, ++self.write_backs);
+}
+
+void Block::end_lap(uint64_t* stamp) {
+  thread_state.worker->settle(*this);
+  std::lock_guard lock(grid->mutex);
+  auto& laps = grid->outcome.laps;
+  if (laps.size() == lap) laps.emplace_back();
+  Lap& ended = laps[lap++];
+  add_moved(ended.ways);
+  ended.drains = std::max(ended.drains, drains);
+  ended.write_backs = std::max(ended.write_backs, write_backs);
+  if (stamp) ended.stamps.push_back(stamp);
+  drains = write_backs = 0;
 }
 
 void Block::barrier(bool predicate) {
@@ -405,6 +431,7 @@ Fibre* Worker::idle_fibre() {
 
 void Worker::run(Fibre* fibre) {
   thread_state.fibre = fibre;
+  stored_at_switch_ = stored();
   switch_context(scheduler_, fibre->context);
   thread_state.fibre = nullptr;
 }
@@ -413,6 +440,8 @@ void Worker::leave() {
   Fibre* const self = thread_state.fibre;
   Fibre* const next = thread_state.block->next(*this);
   if (next == self) return;
+  self->stored = stored_by(*self);
+  stored_at_switch_ = stored();
   thread_state.fibre = next;
   switch_context(self->context, next ? next->context : scheduler_);
 }
