@@ -92,6 +92,16 @@ def test_only_the_nth_use_fails(hip: Hip, activation: Activation) -> None:
         hip.ok("hipFree", pointer)
 
 
+def test_of_two_faults_at_once_the_first_planned_wins_and_the_other_has_had_its_turn(
+    hip: Hip, activation: Activation
+) -> None:
+    names = "hipErrorUnknown", "hipErrorLaunchFailure"
+    for first, second in (names, names[::-1]):
+        activation.plan_faults([Fault("hipDeviceSynchronize", 1, code) for code in (first, second)])
+        codes = [hip.code("hipDeviceSynchronize") for _ in range(2)]
+        assert codes == [error_codes()[first], SUCCESS]
+
+
 def test_uses_are_counted_on_the_device_they_are_for(hip: Hip, activation: Activation) -> None:
     with hip.stream(0) as on_0, hip.stream(1) as on_1:
         hip.set_device(0)

@@ -155,6 +155,27 @@ def test_an_idle_gap_ends_the_overlap(hip: Hip) -> None:
     hip.ok("hipFree", there)
 
 
+def test_a_wait_for_another_stream_ends_the_overlap(hip: Hip, gate: Gate) -> None:
+    """The copy follows the wait without a gap, and the wait the copy before it with one."""
+    short, long = 64 << 10, 8 << 20
+    here, there = hip.malloc(long), hip.malloc(long)
+    copy = hip.kernel(COPY, "copy")
+    held, done = hip.kernel(GATE, "gate"), hip.event()
+    with hip.stream() as stream, hip.stream() as other:
+        launch = lambda: hip.launch(copy, 8, 128, here, there, short // 16, stream=stream)  # noqa: E731  # a value here
+        assert hip.launch(held, 1, 1, gate.flag, gate.epoch + 1, stream=other) == SUCCESS
+        assert hip.launch(copy, 8, 128, here, there, long // 16, stream=other) == SUCCESS
+        hip.ok("hipEventRecord", done, other)
+        wait = lambda: hip.code("hipStreamWaitEvent", stream, done, ctypes.c_uint(0))  # noqa: E731  # a value here
+        alone, waited, after, behind = event_times(hip, gate, stream, [launch, wait, launch, launch])
+        hip.ok("hipStreamSynchronize", other)
+    assert waited > 0
+    expected = [copy_seconds(hip, "local", short, behind_another=b) for b in (False, False, True)]
+    assert [alone, after, behind] == pytest.approx(expected, rel=EXACT)
+    hip.ok("hipFree", here)
+    hip.ok("hipFree", there)
+
+
 def test_an_empty_kernel_costs_its_launch(hip: Hip, gate: Gate) -> None:
     nothing = hip.kernel(COPY, "nothing")
     with hip.stream() as stream:
