@@ -36,6 +36,7 @@ _XDIST = pytest.StashKey[xdist.XdistHooks]()
 _HEADER_SHOWN = pytest.StashKey[bool]()
 _ITEM_BENCH = pytest.StashKey[ItemBench]()
 _ENDS_AT = pytest.StashKey[float]()
+_ASKED = pytest.StashKey[bool]()
 
 # The suites' asserts read as well as a project's own, also where python_files does not name them.
 pytest.register_assert_rewrite("pytest_transferbench.suites")
@@ -163,9 +164,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep a way to the real standard error, for the traceback of an item that hangs."""
-    run = session.config.stash.get(_RUN, None)
-    if run is not None and run.items:
+    """Keep a way to the real standard error, for the traceback of an item that hangs; any may prove to be ours."""
+    if _RUN in session.config.stash:
         session.config.stash[_WATCHDOG] = deadlines.Watchdog()
 
 
@@ -175,13 +175,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let no deadline outlive its item."""
-    watchdog = item.config.stash.get(_WATCHDOG, None)
-    if watchdog is None or not _is_ours(item):
-        return (yield)
     try:
         return (yield)
     finally:
-        watchdog.cancel()
+        watchdog = item.config.stash.get(_WATCHDOG, None)
+        if watchdog is not None:
+            watchdog.cancel()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -191,15 +190,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Here and not around the whole item: pytest's own ``faulthandler_timeout`` is set there, and the last one counts.
     pytest cancels it for us when somebody enters the debugger.
     """
-    watchdog = item.config.stash.get(_WATCHDOG, None)
-    if watchdog is None or not _is_ours(item):
-        return
-    run = item.config.stash[_RUN]
-    if run.blocked():
-        pytest.fail(str(run.blocked()), pytrace=False)
-    seconds = deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened)
-    watchdog.arm(seconds)
-    item.stash[_ENDS_AT] = time.time() + seconds
+    if _RUN in item.config.stash and _is_ours(item):
+        _set_deadline(item, _unblocked(item.config), _case_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -279,13 +271,18 @@ def transfer_node(pytestconfig: pytest.Config) -> Node:
 @pytest.fixture
 def transferbench(request: pytest.FixtureRequest) -> ItemBench:
     """Measure and judge a transfer: ``m = transferbench(transfer)``. One judged call an item."""
-    run = _ready(request.config)
+    request.node.stash[_ASKED] = True
+    run = _unblocked(request.config)
     asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
-    suite = request.module.__name__.rpartition(".")[2]
+    # A text file of doctests has no module.
+    suite = request.module.__name__.rpartition(".")[2] if request.module else request.node.path.stem
     bench = ItemBench(run, suite, _case_of(request.node), asks)
     if bench.case is None and hasattr(request.node, "callspec"):
         bench.adopt(request.node.callspec.params.get("transfer"))
     request.node.stash[_ITEM_BENCH] = bench
+    if not request.config.stash[_WATCHDOG].armed:
+        # Asked for while the test runs: nothing showed before that this is a transfer item.
+        _set_deadline(request.node, run, bench.case)
     return bench
 
 
@@ -312,9 +309,10 @@ def _only_informs(config: pytest.Config) -> bool:
 
 
 def _is_ours(node: pytest.Item | pytest.Function, fixturenames: list[str] | None = None) -> bool:
-    """Whether a test function measures transfers: it uses one of our fixtures or bears our mark."""
+    """Whether an item measures transfers: it names one of our fixtures, has got one, or bears our mark."""
     names = getattr(node, "fixturenames", ()) if fixturenames is None else fixturenames
-    return not _OUR_FIXTURES.isdisjoint(names) or node.get_closest_marker("transferbench") is not None
+    named = not _OUR_FIXTURES.isdisjoint(names) or node.get_closest_marker("transferbench") is not None
+    return named or _ASKED in node.stash
 
 
 def _refuse_misuse(metafunc: pytest.Metafunc) -> None:
@@ -351,6 +349,19 @@ def _ready(config: pytest.Config) -> Run:
     if not run.ready():
         pytest.fail(str(run.error), pytrace=False)
     return run
+
+
+def _unblocked(config: pytest.Config) -> Run:
+    run = config.stash[_RUN]
+    if run.blocked():
+        pytest.fail(str(run.blocked()), pytrace=False)
+    return run
+
+
+def _set_deadline(item: pytest.Item, run: Run, case: Case | None) -> None:
+    seconds = deadlines.deadline_seconds(case, run.node, first=not run.opened)
+    item.config.stash[_WATCHDOG].arm(seconds)
+    item.stash[_ENDS_AT] = time.time() + seconds
 
 
 def _header(config: pytest.Config) -> list[str]:

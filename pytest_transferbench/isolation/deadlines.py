@@ -52,7 +52,11 @@ class Watchdog:
     """faulthandler's one watchdog, writing to the standard error there was before pytest captured it."""
 
     def __init__(self) -> None:
-        self._stderr: TextIO = os.fdopen(os.dup(2), "w")
+        try:
+            stderr = os.dup(2)
+        except OSError:  # closed by whoever started us: the deadline holds without the traceback
+            stderr = os.open(os.devnull, os.O_WRONLY)
+        self._stderr: TextIO = os.fdopen(stderr, "w")
         self.armed = False
 
     def arm(self, seconds: float) -> None:

@@ -90,6 +90,8 @@ class Reporter:
             terminalreporter.write_line(f"ERROR: {unsaid}", red=True)
         elif terminalreporter.stats.get("error"):
             return  # a file that could not be collected may well have held some
+        elif self._reported:
+            return  # none was collected as one, yet a test asked for our fixtures while it ran
         elif (asked := options.asked_on_command_line(self._config)) and self._collected() == 0:
             terminalreporter.write_line(
                 f"transferbench: {' '.join(asked)} given, but no transfer test was collected; those that come with the "

@@ -41,6 +41,16 @@ def test_an_item_nobody_knows_beforehand_has_plenty() -> None:
     assert deadline_seconds(None, None, False) == BASE_SECONDS + FIRST_SECONDS
 
 
+def test_a_watchdog_needs_no_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int) -> int:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr("os.dup", fails)
+    dog = Watchdog()
+    dog.arm(3600)
+    dog.close()
+
+
 def test_a_watchdog_can_be_cancelled_without_having_been_armed() -> None:
     dog = Watchdog()
     dog.cancel()
