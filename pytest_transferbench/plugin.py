@@ -7,6 +7,8 @@ What a run finds out about the machine is found when it is first needed, see :mo
 from __future__ import annotations
 
 import os
+import secrets
+import tempfile
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -35,7 +37,7 @@ _WATCHDOG = pytest.StashKey[deadlines.Watchdog]()
 _XDIST = pytest.StashKey[xdist.XdistHooks]()
 _HEADER_SHOWN = pytest.StashKey[bool]()
 _ITEM_BENCH = pytest.StashKey[ItemBench]()
-_ENDS_AT = pytest.StashKey[float]()
+_ANNOUNCEMENTS = pytest.StashKey[deadlines.Announcements]()
 _ASKED = pytest.StashKey[bool]()
 
 # The suites' asserts read as well as a project's own, also where python_files does not name them.
@@ -83,7 +85,11 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(run.error)
         xdist.allow_restarts(config)
     if xdist.is_controller(config):
-        config.stash[_XDIST] = xdist.XdistHooks(run.for_workers())
+        config.stash[_ANNOUNCEMENTS] = deadlines.Announcements(
+            Path(tempfile.gettempdir()) / f"pytest-transferbench-{secrets.token_hex(8)}"
+        )
+        handed = {**run.for_workers(), "announcements": str(config.stash[_ANNOUNCEMENTS].folder)}
+        config.stash[_XDIST] = xdist.XdistHooks(handed)
         config.pluginmanager.register(config.stash[_XDIST], "transferbench-xdist")
     if not xdist.is_worker(config):
         config.stash[_REPORTER] = Reporter(
@@ -91,6 +97,9 @@ def pytest_configure(config: pytest.Config) -> None:
             run.settings.journal if run.resolved else None,
             node=lambda: run.node if run.resolved else None,
             collected=lambda: config.stash[_XDIST].collected if _XDIST in config.stash else run.items,
+            announced=lambda nodeid: (
+                config.stash[_ANNOUNCEMENTS].ends_at(nodeid) if _ANNOUNCEMENTS in config.stash else None
+            ),
             worker_error=lambda: config.stash[_XDIST].error if _XDIST in config.stash else None,
         )
         config.pluginmanager.register(config.stash[_REPORTER], "transferbench-reporter")
@@ -100,6 +109,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Close the journal, the engine within a deadline of its own, and the watchdog's file."""
     if _REPORTER in config.stash:
         config.stash[_REPORTER].close()
+    if _ANNOUNCEMENTS in config.stash:
+        config.stash[_ANNOUNCEMENTS].close()
     watchdog = config.stash.get(_WATCHDOG, None)
     if watchdog is not None:
         watchdog.arm(deadlines.CLOSE_SECONDS)
@@ -198,16 +209,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what was measured on the report: it crosses pytest-xdist there.
-
-    The report of a setup that passed announces the deadline instead: from a process that dies nothing else comes.
-    """
-    if not _is_ours(item) or call.when == "teardown":
+    """Put what was measured on the report: it crosses pytest-xdist there."""
+    passed_setup = call.when == "setup" and call.excinfo is None
+    if not _is_ours(item) or call.when == "teardown" or passed_setup:
         return (yield)
-    if call.when == "setup" and call.excinfo is None:
-        report = yield
-        setattr(report, transport.DEADLINE_ATTRIBUTE, item.stash.get(_ENDS_AT, None))
-        return report
     bench = item.stash.get(_ITEM_BENCH, None)
     data = transport.carry(bench.measurements if bench else ())
     record = transport.first_judged(data)
@@ -361,7 +366,10 @@ def _unblocked(config: pytest.Config) -> Run:
 def _set_deadline(item: pytest.Item, run: Run, case: Case | None) -> None:
     seconds = deadlines.deadline_seconds(case, run.node, first=not run.opened)
     item.config.stash[_WATCHDOG].arm(seconds)
-    item.stash[_ENDS_AT] = time.time() + seconds
+    announcements = xdist.received(item.config).get("announcements")
+    if announcements is not None:
+        worker: str = item.config.workerinput["workerid"]  # type: ignore[attr-defined]  # set by xdist
+        deadlines.Announcements(Path(announcements)).announce(worker, item.nodeid, time.time() + seconds)
 
 
 def _header(config: pytest.Config) -> list[str]:

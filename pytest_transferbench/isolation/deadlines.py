@@ -6,8 +6,12 @@ watchdog is a C thread and fires even then. Under ``-n1`` xdist replaces the wor
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import json
 import os
+import shutil
+from pathlib import Path
 from typing import TextIO
 
 from pytest_transferbench.node import Node
@@ -46,6 +50,36 @@ def _cache_bytes(node: Node | None, memory: Memory) -> int:
     if node is None or memory.on != "device":
         return 0
     return next((d.last_level_cache_bytes or 0 for d in node.devices if d.index == memory.index), 0)
+
+
+class Announcements:
+    """What each worker says before it runs an item: a file of its own in a folder that the controller hands out.
+
+    From a process that dies in an item nothing else comes; what reports carry is too late for its setup. The folder
+    is made when first written to, and a worker of another machine, which cannot write there, announces nothing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def announce(self, worker: str, nodeid: str, ends_at: float) -> None:
+        """Say that ``worker`` runs ``nodeid`` and is ended at ``ends_at``, in seconds since the epoch."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            (self.folder / worker).write_text(json.dumps([nodeid, ends_at]), encoding="utf-8")
+
+    def ends_at(self, nodeid: str) -> float | None:
+        """Return when the worker that runs ``nodeid``, or died in it, is ended; None where no worker announced it."""
+        for path in sorted(self.folder.glob("*")):
+            with contextlib.suppress(OSError, ValueError):  # half a file, of a worker killed while it wrote
+                announced, ends_at = json.loads(path.read_text(encoding="utf-8"))
+                if announced == nodeid:
+                    return float(ends_at)
+        return None
+
+    def close(self) -> None:
+        """Remove the folder, if there is one."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Watchdog:

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pytest_transferbench.isolation.deadlines import BASE_SECONDS, FIRST_SECONDS, Watchdog, deadline_seconds
+from pytest_transferbench.isolation.deadlines import (
+    BASE_SECONDS,
+    FIRST_SECONDS,
+    Announcements,
+    Watchdog,
+    deadline_seconds,
+)
 from pytest_transferbench.transfer import Case, Test, parse_transfer
 from tests.plugin.fake_machine import FakeMachine
 
@@ -39,6 +47,22 @@ def test_the_first_item_also_opens_the_runtime() -> None:
 
 def test_an_item_nobody_knows_beforehand_has_plenty() -> None:
     assert deadline_seconds(None, None, False) == BASE_SECONDS + FIRST_SECONDS
+
+
+def test_what_a_worker_announced_is_found_by_its_item(tmp_path: Path) -> None:
+    announcements = Announcements(tmp_path / "folder")
+    assert announcements.ends_at("t.py::a") is None
+    announcements.announce("gw0", "t.py::a", 12.5)
+    announcements.announce("gw1", "t.py::b", 13.5)
+    (tmp_path / "folder" / "gw2").write_text('["t.py::c", 1')
+    assert [announcements.ends_at(f"t.py::{name}") for name in "abc"] == [12.5, 13.5, None]
+    announcements.close()
+    announcements.close()
+    assert not (tmp_path / "folder").exists()
+
+
+def test_what_cannot_be_written_is_not_announced(tmp_path: Path) -> None:
+    Announcements(tmp_path / "not" / "there").announce("gw0", "t.py::a", 12.5)
 
 
 def test_a_watchdog_needs_no_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
