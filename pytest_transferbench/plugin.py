@@ -210,6 +210,12 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put what was measured on the report: it crosses pytest-xdist there."""
+    if (
+        call.excinfo is not None
+        and not isinstance(call.excinfo.value, pytest.skip.Exception)
+        and _ITEM_BENCH in item.stash
+    ):
+        item.stash[_ITEM_BENCH].look_for_lost(item.name)
     passed_setup = call.when == "setup" and call.excinfo is None
     if not _is_ours(item) or call.when == "teardown" or passed_setup:
         return (yield)

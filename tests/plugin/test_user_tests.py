@@ -300,6 +300,34 @@ def test_buffers_that_cannot_be_had(run: RunPytest, pytester: pytest.Pytester, m
     result.stdout.fnmatch_lines(["verdicts: 2 DEVICE_ERROR"])
 
 
+def test_gpus_are_looked_at_after_failures_alone(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.fixture
+        def breaks(transfer_buffers):
+            yield
+            raise RuntimeError
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_good(transfer, transfer_buffers): pass
+        @pytest.mark.transferbench("(G1->G0->G0 0 32M)")
+        def test_bad(transfer, transfer_buffers): assert False
+        @pytest.mark.transferbench("(G1->G0->G0 0 16M)")
+        def test_skipped(transfer, transfer_buffers): pytest.skip()
+        @pytest.mark.transferbench("(G1->G0->G0 0 8M)")
+        def test_ends_badly(transfer, breaks): pass
+        def test_by_notation(transferbench):
+            transferbench("(G1->G0->G0 0 4M)", floor_gbps=500)
+        """
+    )
+    run().assert_outcomes(passed=2, failed=2, skipped=1, errors=1)
+    assert said("look") == [
+        "look after " + name for name in ("pull-gfx-G1-G0-32M", "pull-gfx-G1-G0-8M", "test_by_notation")
+    ]
+
+
 def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_node(transfer_node): assert len(transfer_node.devices) == 2")
     run().assert_outcomes(passed=1)
