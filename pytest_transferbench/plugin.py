@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -139,12 +140,28 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[
     return collected
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
+    """Refuse misused marks in a unittest class: pytest generates no tests of its methods."""
+    report: pytest.CollectReport = yield
+    if isinstance(collector, pytest.Class) and _is_unittest(collector.obj):
+        own, items = collector.own_markers, cast("Iterable[pytest.Function]", report.result or ())
+        refused = (_misuse(item, [*own, *item.own_markers], item.fixturenames) for item in items)
+        line = next(filter(None, refused), None)
+        if line is not None:
+            report.outcome, report.longrepr, report.result = "failed", f"{collector.name}: {line}", []
+    return report
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Turn the argument ``transfer`` of our test functions into cases."""
     run = metafunc.config.stash.get(_RUN, None)
     if run is None or not _is_ours(metafunc.definition, metafunc.fixturenames):
         return
-    _refuse_misuse(metafunc)
+    definition = metafunc.definition
+    misuse = _misuse(definition, definition.own_markers, metafunc.fixturenames)
+    if misuse:
+        pytest.fail(misuse, pytrace=False)
     generates = "transfer" in metafunc.fixturenames and not _parametrizes_itself(metafunc)
     if not run.ready():
         if generates:
@@ -326,18 +343,23 @@ def _is_ours(node: pytest.Item | pytest.Function, fixturenames: list[str] | None
     return named or _ASKED in node.stash
 
 
-def _refuse_misuse(metafunc: pytest.Metafunc) -> None:
-    """Fail the collection of a function that says in one of two wrong ways what it measures."""
-    definition, name = metafunc.definition, metafunc.function.__name__
-    if definition.get_closest_marker("transfer"):
-        pytest.fail(
-            f"{name}: the mark transfer is set on items by pytest-transferbench itself; "
-            "say what to measure with @pytest.mark.transferbench(...)",
-            pytrace=False,
+def _is_unittest(found: object) -> bool:
+    """Whether a class is unittest's; without importing it, which a project without such classes never does."""
+    unittest = sys.modules.get("unittest")
+    return unittest is not None and isinstance(found, type) and issubclass(found, unittest.TestCase)
+
+
+def _misuse(node: Any, own_marks: Iterable[pytest.Mark], fixturenames: Collection[str]) -> str | None:
+    """Return, in one line, in which of two wrong ways a function says what it measures; None if in neither."""
+    if node.get_closest_marker("transfer"):
+        return (
+            f"{node.name}: the mark transfer is set on items by pytest-transferbench itself; "
+            "say what to measure with @pytest.mark.transferbench(...)"
         )
-    marked = any(mark.name == "transferbench" for mark in definition.own_markers)
-    if marked and "transfer" not in metafunc.fixturenames and _OUR_FIXTURES.isdisjoint(metafunc.fixturenames):
-        pytest.fail(f"{name}: it has the mark transferbench, but no argument transfer", pytrace=False)
+    marked = any(mark.name == "transferbench" for mark in own_marks)
+    if marked and "transfer" not in fixturenames and _OUR_FIXTURES.isdisjoint(fixturenames):
+        return f"{node.name}: it has the mark transferbench, but no argument transfer"
+    return None
 
 
 def _parametrizes_itself(metafunc: pytest.Metafunc) -> bool:

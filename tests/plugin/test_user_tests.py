@@ -25,6 +25,9 @@ USERS_FILE = """
 """
 
 
+CASE = "import unittest\nclass TestCase(unittest.TestCase):\n"
+
+
 def test_a_users_file_passes_in_the_lease_of_its_buffers(
     run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
 ) -> None:
@@ -357,6 +360,18 @@ def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.P
             "@pytest.mark.transferbench(ops='pull')\ndef test_it(): pass",
             "test_it: it has the mark transferbench, but no argument transfer",
         ),
+        (
+            f"{CASE}    @pytest.mark.transferbench('bogus', nonsense=1, sizes='-4')\n    def test_it(self): pass",
+            "TestCase: test_it: it has the mark transferbench, but no argument transfer",
+        ),
+        (
+            CASE.replace("class", "@pytest.mark.transferbench(nonsense=1)\nclass") + "    def test_it(self): pass",
+            "TestCase: test_it: it has the mark transferbench, but no argument transfer",
+        ),
+        (
+            f"{CASE}    @pytest.mark.transfer(op='pull')\n    def test_it(self): pass",
+            "TestCase: test_it: the mark transfer is set on items by pytest-transferbench itself; *",
+        ),
     ],
 )
 def test_misuse_fails_the_collection_in_one_line(
@@ -366,6 +381,31 @@ def test_misuse_fails_the_collection_in_one_line(
     result = run()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines([says.replace("[", "[[]")])
+
+
+def test_a_unittest_beside_marked_functions_is_left_alone(run: RunPytest, pytester: pytest.Pytester) -> None:
+    marked = "pytestmark = pytest.mark.transferbench('(G1->G0->G0 0 64M)')"
+    pytester.makepyfile(
+        f"""import pytest\n{marked}\n{CASE}    def test_it(self): pass\ndef test_mine(transfer, transferbench): pass"""
+    )
+    run().assert_outcomes(passed=2)
+
+
+def test_a_unittest_measures_through_a_fixture_of_its_own(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, unittest
+        @pytest.mark.transferbench(rotate=0)
+        class TestCase(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _mine(self, transferbench): self.transferbench = transferbench
+            def test_it(self): self.transferbench("(G1->G0->G0 0 64M)")
+        """
+    )
+    run().assert_outcomes(passed=1)
+    assert said("measure") == ["measure pull-gfx-G1-G0-64M data=None floor=None rotate=0"]
 
 
 def test_a_mark_wins_over_the_command_line(
