@@ -11,7 +11,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -163,6 +163,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if misuse:
         pytest.fail(misuse, pytrace=False)
     generates = "transfer" in metafunc.fixturenames and not _parametrizes_itself(metafunc)
+    if generates and (own_fixtures := _own_fixtures(definition)):
+        # A fixture of the project's own that happens to have this name gives the values, where no mark asks for ours.
+        generates = definition.get_closest_marker("transferbench") is not None
+        if generates and own_fixtures[-1].params is not None:
+            pytest.fail(
+                f"{definition.name}: the mark transferbench and the params of a fixture transfer both say what to "
+                "measure: give one of the two",
+                pytrace=False,
+            )
     if not run.ready():
         if generates:
             metafunc.parametrize("transfer", [pytest.param(None, id="not-resolved")])
@@ -305,7 +314,7 @@ def transferbench(request: pytest.FixtureRequest) -> ItemBench:
     # A text file of doctests has no module.
     suite = request.module.__name__.rpartition(".")[2] if request.module else request.node.path.stem
     bench = ItemBench(run, suite, _case_of(request.node), asks)
-    if bench.case is None and hasattr(request.node, "callspec"):
+    if bench.case is None and hasattr(request.node, "callspec") and not _own_fixtures(request.node):
         bench.adopt(request.node.callspec.params.get("transfer"))
     request.node.stash[_ITEM_BENCH] = bench
     if not request.config.stash[_WATCHDOG].armed:
@@ -315,11 +324,13 @@ def transferbench(request: pytest.FixtureRequest) -> ItemBench:
 
 
 @pytest.fixture
-def transfer_buffers(transferbench: ItemBench) -> Iterator[Lease]:
+def transfer_buffers(request: pytest.FixtureRequest, transferbench: ItemBench) -> Iterator[Lease]:
     """The buffers of this item's ``transfer``: ``.slices``, the filled sources, ``.peer``, the destination, ``.plan``.
 
     They are given back at the end of the item; ``transferbench(transfer)`` measures in these very buffers.
     """
+    if transferbench.case is None and "transfer" in request.fixturenames:
+        transferbench.adopt(request.getfixturevalue("transfer"))
     with transferbench.lease() as lease:
         yield lease
 
@@ -369,6 +380,12 @@ def _parametrizes_itself(metafunc: pytest.Metafunc) -> bool:
         if "transfer" in (map(str.strip, names.split(",")) if isinstance(names, str) else names):
             return True
     return False
+
+
+def _own_fixtures(node: pytest.Item) -> Sequence[Any]:
+    """The fixtures of the project's own that a function's argument ``transfer`` may mean, the nearest last."""
+    fixtures: Any = node.config.pluginmanager.get_plugin("funcmanage")
+    return fixtures.getfixturedefs("transfer", node) or ()
 
 
 def _case_of(item: pytest.Item) -> Case | None:

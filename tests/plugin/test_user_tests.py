@@ -193,6 +193,57 @@ def test_transfers_of_the_users_own_parametrize(run: RunPytest, pytester: pytest
     run().assert_outcomes(passed=2)
 
 
+@pytest.mark.parametrize("fixture", ["@pytest.fixture", "@pytest.fixture(params=['(G0->G0->G1 0 1M)'])"])
+def test_a_fixture_of_the_projects_own_that_is_called_transfer_wins(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]], fixture: str
+) -> None:
+    marked = '@pytest.mark.transferbench("(G1->G0->G0 0 4M)")'
+    if "params" in fixture:
+        marked = '@pytest.mark.parametrize("transfer", ["(G1->G0->G0 0 4M)"], indirect=True)'
+    pytester.makeconftest(
+        f"""
+        import pytest
+        {fixture}
+        def transfer(request): return getattr(request, "param", "(G0->G0->G1 0 1M)")
+        """
+    )
+    pytester.makepyfile(
+        f"""
+        import pytest
+        def test_mine(transfer, transferbench):
+            transferbench(transfer)
+        {marked}
+        def test_ours(transfer, transferbench):
+            transferbench(transfer)
+        @pytest.mark.parametrize("transfer", ["(G1->G0->G0 0 8M)"])
+        def test_parametrized(transfer, transferbench):
+            transferbench(transfer)
+        """
+    )
+    run().assert_outcomes(passed=3)
+    assert [line.split()[1] for line in said("measure")] == [
+        "push-gfx-G0-G1-1M",
+        "pull-gfx-G1-G0-4M",
+        "pull-gfx-G1-G0-8M",
+    ]
+
+
+def test_buffers_are_leased_for_what_a_fixture_of_the_projects_own_gives(
+    run: RunPytest, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.fixture(params=["(G0->G0->G1 0 1M)"])
+        def transfer(request): return request.param
+        def test_mine(transfer, transfer_buffers, transferbench):
+            assert transfer_buffers.plan.nbytes == 1 << 20
+            transferbench(transfer)
+        """
+    )
+    run().assert_outcomes(passed=1)
+
+
 def test_a_test_of_the_users_own_is_measured_as_a_transfer_is(
     run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine, said: Callable[[str], list[str]]
 ) -> None:
@@ -371,6 +422,11 @@ def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.P
         (
             f"{CASE}    @pytest.mark.transfer(op='pull')\n    def test_it(self): pass",
             "TestCase: test_it: the mark transfer is set on items by pytest-transferbench itself; *",
+        ),
+        (
+            "@pytest.fixture(params=[1])\ndef transfer(): pass\n"
+            "@pytest.mark.transferbench(ops='pull')\ndef test_it(transfer, transferbench): pass",
+            "test_it: the mark transferbench and the params of a fixture transfer both say what to measure: give one *",
         ),
     ],
 )
