@@ -279,7 +279,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     count = f"transferbench: {len(selected)} of {run.items} transfer cases selected, {len(to_run)} to run"
     above = _header(config) if config.get_verbosity() >= 0 else []
     # Items that name their Transfers only when they run have no estimate.
-    return [*above, f"{count}, about {_duration(seconds)}" if seconds else count, *run.notes]
+    return [*above, f"{count}, {_duration(seconds)}" if seconds else count, *run.notes]
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -431,4 +431,7 @@ def _header(config: pytest.Config) -> list[str]:
 def _duration(seconds: float) -> str:
     """Return ``seconds`` in words, at least one."""
     seconds = max(seconds, 1.0)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    for unit, length, below in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800), ("days", 86_400, 31_536_000)):
+        if seconds < below:
+            return f"about {seconds / length:.0f} {unit}"
+    return "more than a year"

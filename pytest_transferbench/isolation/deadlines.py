@@ -23,6 +23,8 @@ FIRST_SECONDS = 600.0
 """What the first item has on top: it opens the runtime and compiles kernels, on an emulated node with g++."""
 CLOSE_SECONDS = 60.0
 """What giving everything back at the end may take: it waits for the device, and one that is lost never answers."""
+LONGEST_SECONDS = 86_400.0
+"""No item is worth more, and the watchdog's own clock ends before the numbers that may be asked for do."""
 PESSIMISTIC_BYTES_PER_SECOND = 0.25e9
 """Far below any link, and below what an emulated node really copies on one busy CPU."""
 ARMS = 3
@@ -31,7 +33,7 @@ COPIES = 6
 
 
 def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float:
-    """Return how long an item may take, in seconds: a base, and its bytes at a pessimistic rate.
+    """Return how long an item may take, in seconds: a base, and its bytes at a pessimistic rate, at most a day.
 
     ``case`` and ``node`` are None for an item whose Transfer is not known beforehand. ``first`` tells that the
     runtime is not open yet.
@@ -43,7 +45,7 @@ def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float
     copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.total_bytes
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches
-    return seconds + (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND
+    return min(LONGEST_SECONDS, seconds + (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND)
 
 
 def _cache_bytes(node: Node | None, memory: Memory) -> int:

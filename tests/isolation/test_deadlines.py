@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pytest_transferbench.isolation.deadlines import (
     BASE_SECONDS,
     FIRST_SECONDS,
+    LONGEST_SECONDS,
     Announcements,
     Watchdog,
     deadline_seconds,
@@ -43,6 +45,22 @@ def test_all_transfers_of_a_test_have_their_time() -> None:
 
 def test_the_first_item_also_opens_the_runtime() -> None:
     assert seconds("4K", first=True) - seconds("4K") == pytest.approx(FIRST_SECONDS)
+
+
+@pytest.mark.parametrize(("size", "settings"), [("256M", {"samples": 10**6, "sub_iterations": 10**6}), ("4G", {})])
+def test_no_item_has_more_than_a_day(size: str, settings: dict[str, int]) -> None:
+    huge = Case(parse_transfer(f"(G0->G0->G1 0 {size})"), **settings)
+    largest = Case(parse_transfer("(G0->G0->G1 0 9223372036854775804)"))
+    longest = deadline_seconds(largest, NODE, True)
+    assert longest == LONGEST_SECONDS == 86_400
+    assert deadline_seconds(huge, NODE, False) <= longest
+    cached = dataclasses.replace(
+        NODE, devices=tuple(dataclasses.replace(device, last_level_cache_bytes=2**63) for device in NODE.devices)
+    )
+    assert deadline_seconds(Case(parse_transfer("(G0->G0->G1 0 4M)")), cached, False) == longest
+    dog = Watchdog()
+    dog.arm(longest)
+    dog.close()
 
 
 def test_an_item_nobody_knows_beforehand_has_plenty() -> None:
