@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -310,12 +311,14 @@ def transferbench(request: pytest.FixtureRequest) -> ItemBench:
     """Measure and judge a transfer: ``m = transferbench(transfer)``. One judged call an item."""
     request.node.stash[_ASKED] = True
     run = _unblocked(request.config)
-    asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
+    with _in_one_line():
+        asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
     # A text file of doctests has no module.
     suite = request.module.__name__.rpartition(".")[2] if request.module else request.node.path.stem
     bench = ItemBench(run, suite, _case_of(request.node), asks)
     if bench.case is None and hasattr(request.node, "callspec") and not _own_fixtures(request.node):
-        bench.adopt(request.node.callspec.params.get("transfer"))
+        with _in_one_line():
+            bench.adopt(request.node.callspec.params.get("transfer"))
     request.node.stash[_ITEM_BENCH] = bench
     if not request.config.stash[_WATCHDOG].armed:
         # Asked for while the test runs: nothing showed before that this is a transfer item.
@@ -330,7 +333,9 @@ def transfer_buffers(request: pytest.FixtureRequest, transferbench: ItemBench) -
     They are given back at the end of the item; ``transferbench(transfer)`` measures in these very buffers.
     """
     if transferbench.case is None and "transfer" in request.fixturenames:
-        transferbench.adopt(request.getfixturevalue("transfer"))
+        given = request.getfixturevalue("transfer")
+        with _in_one_line():
+            transferbench.adopt(given)
     with transferbench.lease() as lease:
         yield lease
 
@@ -406,6 +411,18 @@ def _unblocked(config: pytest.Config) -> Run:
     if run.blocked():
         pytest.fail(str(run.blocked()), pytrace=False)
     return run
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Fail an item with the line of a ``ValueError`` alone: what a mark or an argument says is not a fault of ours."""
+    refused = None
+    try:
+        yield
+    except ValueError as error:
+        refused = str(error)
+    if refused is not None:
+        pytest.fail(refused, pytrace=False)
 
 
 def _set_deadline(item: pytest.Item, run: Run, case: Case | None) -> None:

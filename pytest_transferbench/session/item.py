@@ -131,6 +131,7 @@ class ItemBench:
         return case if floor_gbps is None else dataclasses.replace(case, floor_gbps=floor_gbps)
 
     def _measure(self, case: Case, data: Any) -> Measurement:
+        __tracebackhide__ = True
         from pytest_transferbench.runtime import RuntimeFault
 
         bench, key = self._run.bench(), self._key(case)

@@ -99,6 +99,28 @@ def test_a_bad_fault_is_one_usage_error(run: Run) -> None:
     )
 
 
+WRONG_DATA = """
+    import numpy, pytest
+
+    @pytest.mark.transferbench("G0->G1->G1", sizes="64K")
+    @pytest.mark.parametrize("data", [bytes(8), "text", [1], numpy.zeros(16384, dtype=object)], ids=list("abcd"))
+    @pytest.mark.parametrize("fixture", ["transferbench", "transfer_buffers"])
+    def test_data(transfer, transferbench, fixture, request, data):
+        request.getfixturevalue(fixture)
+        transferbench(transfer, data=data)
+"""
+
+
+def test_wrong_data_is_refused_at_the_users_own_line(pytester: pytest.Pytester, run_elsewhere: Run) -> None:
+    pytester.makepyfile(test_mine=WRONG_DATA)
+    result = run_elsewhere("--transfer-emulate=mi300x-8", *OPTIONS)
+    result.assert_outcomes(failed=8)
+    assert len([line for line in result.outlines if line.startswith("E ")]) == 8
+    result.stdout.fnmatch_lines([">*transferbench(transfer, data=data)", "*", "E  *ValueError: data has 8 bytes; *"])
+    for ours in ("item.py", "lease.py", "run.py", "bench.py"):
+        result.stdout.no_fnmatch_line(f"*{ours}*")
+
+
 OWN_KERNEL = """
     import pytest
 

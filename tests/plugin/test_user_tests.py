@@ -244,6 +244,37 @@ def test_buffers_are_leased_for_what_a_fixture_of_the_projects_own_gives(
     run().assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (
+            "@pytest.mark.parametrize('transfer', ['junk'])\ndef test_it(transfer, transferbench): pass",
+            "bad Transfer 'junk': it has 1 parts, not 3 or 5; write *",
+        ),
+        (
+            "@pytest.fixture(params=['junk'])\ndef transfer(request): return request.param\n"
+            "def test_it(transfer, transfer_buffers): pass",
+            "bad Transfer 'junk': it has 1 parts, not 3 or 5; write *",
+        ),
+        (
+            "import unittest\n@pytest.mark.transferbench(sizes='4Q')\nclass TestIt(unittest.TestCase):\n"
+            "    @pytest.fixture(autouse=True)\n    def mine(self, transferbench): pass\n"
+            "    def test_it(self): pass",
+            "@pytest.mark.transferbench(sizes='4Q'): bad size '4Q': *",
+        ),
+    ],
+)
+def test_misuse_that_shows_at_setup_is_one_line(
+    run: RunPytest, pytester: pytest.Pytester, code: str, says: str
+) -> None:
+    pytester.makepyfile(f"import pytest\n{code}")
+    result = run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at setup of *", says])
+    result.stdout.no_fnmatch_line("*plugin.py*")
+    result.stdout.no_fnmatch_line("*Error:*")
+
+
 def test_a_test_of_the_users_own_is_measured_as_a_transfer_is(
     run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine, said: Callable[[str], list[str]]
 ) -> None:
