@@ -8,8 +8,10 @@ struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 
 #if defined(TRANSFERBENCH_EMULATOR)
 #define TB_UNROLLED _Pragma("GCC unroll 32")
+#define TB_POLLS_A_LOOK 8  // a look at the clock costs next to nothing there, a poll that sees nothing new very much
 #else
 #define TB_UNROLLED _Pragma("unroll")
+#define TB_POLLS_A_LOOK 256
 #endif
 
 // Says of an address that is kept in memory that it leads to global memory; of a kernel's arguments every compiler
@@ -25,12 +27,17 @@ struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 extern "C" void transferbench_emulator_stamp(tb_u64* where, int stop);
 extern "C" tb_u64 transferbench_emulator_real_ticks(void);
 extern "C" void transferbench_emulator_pause(void);
+extern "C" void transferbench_emulator_lap(tb_u64* where);
+extern "C" void transferbench_emulator_drain(int writes_back);
 __device__ inline void tb_stamp(tb_u64* where, int stop) { transferbench_emulator_stamp(where, stop); }
 __device__ inline tb_u64 tb_deadline_clock() { return transferbench_emulator_real_ticks(); }
 __device__ inline void tb_pause() { transferbench_emulator_pause(); }
 // The stop stamp is written when the whole grid has ended, so there is nothing to wait for; and a thread that never
 // waits costs the emulator a call, one that does a switch of stacks.
 __device__ inline void tb_block_is_done() {}
+__device__ inline void tb_lap(tb_u64* where) { transferbench_emulator_lap(where); }
+__device__ inline void tb_drain() { transferbench_emulator_drain(0); }
+__device__ inline void tb_fence_system() { transferbench_emulator_drain(1); }
 
 #elif defined(__HIP__) || defined(__HIPCC__)
 // 100 MHz on Instinct, the same on all XCCs up to a skew of some ticks; the rate comes from the runtime.
@@ -38,14 +45,22 @@ __device__ inline tb_u64 tb_clock() { return wall_clock64(); }
 __device__ inline void tb_stamp(tb_u64* where, int) { *where = tb_clock(); }
 __device__ inline tb_u64 tb_deadline_clock() { return tb_clock(); }
 __device__ inline void tb_pause() { __builtin_amdgcn_s_sleep(8); }
-// A wave's stores may still be on their way when it has passed the barrier, and another wave's fence does not wait for
-// them: each wave drains its own first. Only gfx9 counts stores in vmcnt; elsewhere a release fence is the drain.
-__device__ inline void tb_block_is_done() {
+// Waits until the memory has acknowledged every store of this wave. Which counter holds them depends on the family:
+// where another one has it, s_waitcnt vmcnt(0) waits for nothing. Assembly is for the wait alone: stores written in it
+// would not be counted by the compiler, which then leaves out the waits of its own fences.
+__device__ inline void tb_drain() {
 #if defined(__GFX9__)
   asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#elif defined(__GFX10__) || defined(__GFX11__)
+  asm volatile("s_waitcnt_vscnt null, 0x0" ::: "memory");
 #else
-  __threadfence();
+  asm volatile("s_wait_storecnt 0x0" ::: "memory");
 #endif
+}
+// A wave's stores may still be on their way when it has passed the barrier, and another wave's fence does not wait for
+// them: each wave drains its own first.
+__device__ inline void tb_block_is_done() {
+  tb_drain();
   __syncthreads();
 }
 
@@ -62,14 +77,92 @@ __device__ inline void tb_pause() { __nanosleep(100); }
 __device__ inline void tb_block_is_done() { __syncthreads(); }
 #endif
 
-// A load that is never served from a register or a stale line: for words that another device or the host writes.
-__device__ inline tb_u64 tb_load_system(const tb_u64* word) {
-#if defined(__HIP__) || defined(__HIPCC__)
-  return __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-#else
-  return *(const volatile tb_u64*)word;
-#endif
+#if !defined(TRANSFERBENCH_EMULATOR)
+// The stamp of one lap of a kernel that goes many. Thread 0 of every block calls it, with null where it stamps nothing:
+// it also tells an emulated node where in a block's work the lap ends.
+__device__ inline void tb_lap(tb_u64* where) {
+  if (where) *where = tb_clock();
 }
+__device__ inline void tb_fence_system() { __threadfence_system(); }
+#endif
+
+// Words that another device or the host writes or reads. Every access is 8 bytes, whole, at system scope: never served
+// from a register or a stale line. Non-temporal accesses are no substitute: on gfx942 and later they miss no cache.
+//
+// tb_store_flag makes a flag visible after the data that the wave has stored before it. AMD: the caller has drained the
+// wave's stores, so any store comes after them. NVIDIA has no such wait: the store itself releases, and takes along
+// what the lanes of the warp stored before tb_wave_sync.
+struct tb_pair {
+  tb_u64 first, second;
+};
+
+#if defined(__HIP__) || defined(__HIPCC__)
+__device__ inline tb_u64 tb_load_system(const tb_u64* word) {
+  return __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+__device__ inline void tb_store_system(tb_u64* word, tb_u64 value) {
+  __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+#if defined(TRANSFERBENCH_EMULATOR)
+__device__ inline void tb_store_flag(tb_u64* word, tb_u64 flag) {
+  __hip_atomic_store(word, flag, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+__device__ inline bool tb_any(bool predicate) { return __any(predicate); }
+__device__ inline void tb_wave_sync() { (void)__any(0); }
+#else
+__device__ inline void tb_store_flag(tb_u64* word, tb_u64 flag) { tb_store_system(word, flag); }
+#if defined(__GFX9__)
+__device__ inline bool tb_any(bool predicate) { return __builtin_amdgcn_ballot_w64(predicate) != 0; }
+#else
+__device__ inline bool tb_any(bool predicate) { return __builtin_amdgcn_ballot_w32(predicate) != 0; }
+#endif
+// The lanes of a wave go together; only the compiler must be kept from moving accesses past this point.
+__device__ inline void tb_wave_sync() { __builtin_amdgcn_wave_barrier(); }
+#endif
+// Two neighbouring words, each whole. No compiler here but AMD's own knows one access of 16 bytes at system scope.
+__device__ inline tb_pair tb_load_pair(const tb_u64* words) {
+  return {tb_load_system(words), tb_load_system(words + 1)};
+}
+__device__ inline void tb_store_pair(tb_u64* words, tb_u64 first, tb_u64 second) {
+  tb_store_system(words, first);
+  tb_store_system(words + 1, second);
+}
+#if !defined(TB_WORDS_A_LANE)
+#define TB_WORDS_A_LANE 1
+#endif
+
+#else
+__device__ inline tb_u64 tb_load_system(const tb_u64* word) {
+  tb_u64 value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
+  return value;
+}
+__device__ inline void tb_store_system(tb_u64* word, tb_u64 value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "l"(value) : "memory");
+}
+__device__ inline void tb_store_flag(tb_u64* word, tb_u64 flag) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "l"(flag) : "memory");
+}
+// One instruction of 16 bytes; what matters here is that it halves their number, and that each word is whole.
+__device__ inline tb_pair tb_load_pair(const tb_u64* words) {
+  tb_pair pair;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(pair.first), "=l"(pair.second)
+               : "l"(__cvta_generic_to_global(words))
+               : "memory");
+  return pair;
+}
+__device__ inline void tb_store_pair(tb_u64* words, tb_u64 first, tb_u64 second) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(words)), "l"(first),
+               "l"(second)
+               : "memory");
+}
+__device__ inline void tb_drain() {}
+__device__ inline bool tb_any(bool predicate) { return __any_sync(0xffffffffu, predicate); }
+// Lanes may be apart, and it is what makes their stores part of the flag lane's release.
+__device__ inline void tb_wave_sync() { __syncwarp(); }
+#define TB_WORDS_A_LANE 2
+#endif
 
 // The accelerator die a block runs on; 0 where a device has only one.
 __device__ inline tb_u32 tb_xcc() {

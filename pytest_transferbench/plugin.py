@@ -25,7 +25,7 @@ from pytest_transferbench.report.reporter import Reporter
 from pytest_transferbench.report.terminal import live_status
 from pytest_transferbench.session.item import ItemBench
 from pytest_transferbench.session.run import Run
-from pytest_transferbench.transfer import Case
+from pytest_transferbench.transfer import AnyCase
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
@@ -393,7 +393,7 @@ def _own_fixtures(node: pytest.Item) -> Sequence[Any]:
     return fixtures.getfixturedefs("transfer", node) or ()
 
 
-def _case_of(item: pytest.Item) -> Case | None:
+def _case_of(item: pytest.Item) -> AnyCase | None:
     """The case an item was made for; None for an item that names its Transfers only when it runs."""
     mark = item.get_closest_marker("transfer")
     return mark.args[0] if mark else None
@@ -425,7 +425,7 @@ def _in_one_line() -> Iterator[None]:
         pytest.fail(refused, pytrace=False)
 
 
-def _set_deadline(item: pytest.Item, run: Run, case: Case | None) -> None:
+def _set_deadline(item: pytest.Item, run: Run, case: AnyCase | None) -> None:
     seconds = deadlines.deadline_seconds(case, run.node, first=not run.opened)
     item.config.stash[_WATCHDOG].arm(seconds)
     announcements = xdist.received(item.config).get("announcements")

@@ -61,6 +61,11 @@ class DeviceModel:
     pci: tuple[str, ...]
     numa_nodes: tuple[int, ...]
 
+    @property
+    def wavefront(self) -> int:
+        """Threads of a wavefront: 64 on gfx9, 32 on the families after it."""
+        return 64 if self.arch.startswith("gfx9") else 32
+
     def physical_gpu(self, index: int) -> int:
         """Return the first device on the same physical GPU: partitions share all of their PCI address but its end."""
         package = self.pci[index].partition(".")[0]
@@ -69,11 +74,15 @@ class DeviceModel:
 
 @dataclass(frozen=True)
 class LinkModel:
-    """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries."""
+    """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries.
+
+    ``one_way_us`` passes until a store is seen at the far end; as long again until its sender knows.
+    """
 
     link_class: str
     usable_gbps: float
     first_us: float
+    one_way_us: float
     raw_gbps: float | None = None
     hops: int = 1
 
@@ -84,6 +93,7 @@ class GfxModel:
 
     launch_us: float
     overlap_us: float
+    write_back_us: float
     cold_remote_read_us: float
     translation_reach_bytes: int
     remote_read_gbps_per_compute_unit: float | None
@@ -174,6 +184,7 @@ class NodeModel:
             f"devices {device.count}",
             f"compute_units {device.compute_units}",
             f"xccs {device.xccs}",
+            f"wavefront {device.wavefront}",
             f"copy_engines {device.copy_engines}",
             f"pci_device_id {device.pci_device_id}",
             f"clock_khz {device.clock_mhz * 1000}",
@@ -186,6 +197,7 @@ class NodeModel:
             f"l2_cache {device.l2_cache_bytes}",
             f"launch {gfx.launch_us / 1e6!r}",
             f"overlap {gfx.overlap_us / 1e6!r}",
+            f"write_back {gfx.write_back_us / 1e6!r}",
             f"cold_remote_read {gfx.cold_remote_read_us / 1e6!r}",
             f"translation_reach {gfx.translation_reach_bytes}",
             f"remote_rates_of_a_unit {(gfx.remote_read_gbps_per_compute_unit or 0) * 1e9!r} "
@@ -208,7 +220,7 @@ class NodeModel:
                 kind = self.link_type(source, destination)
                 lines.append(
                     f"link {source} {destination} {link.link_class} {link.usable_gbps * 1e9!r} {link.first_us / 1e6!r} "
-                    f"{kind} {link.hops}"
+                    f"{link.one_way_us / 1e6!r} {kind} {link.hops}"
                 )
         return "\n".join(lines) + "\n"
 
@@ -372,6 +384,7 @@ def _gfx(table: _Table) -> GfxModel:
     gfx = GfxModel(
         launch_us=table.time_us("launch_us"),
         overlap_us=table.time_us("overlap_us"),
+        write_back_us=table.time_us("write_back_us"),
         cold_remote_read_us=table.time_us("cold_remote_read_us", 0.0),
         translation_reach_bytes=table.size("translation_reach", "0"),
         remote_read_gbps_per_compute_unit=table.positive("remote_read_gbps_per_compute_unit", optional=True),
@@ -445,9 +458,13 @@ def _links(table: _Table) -> dict[str, LinkModel]:
         if name in links:
             continue
         link = table.table(name)
-        raw = link.take("raw_gbps", float, 0.0)
         links[name] = LinkModel(
-            name, link.positive("usable_gbps"), link.time_us("first_us"), raw or None, link.take("hops", int, 1)
+            name,
+            link.positive("usable_gbps"),
+            first_us=link.time_us("first_us"),
+            one_way_us=link.time_us("one_way_us"),
+            raw_gbps=link.take("raw_gbps", float, 0.0) or None,
+            hops=link.take("hops", int, 1),
         )
         link.done()
     return links

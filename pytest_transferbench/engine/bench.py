@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_transferbench.engine import clocks, executors, run
 from pytest_transferbench.engine.arena import Arena
@@ -20,7 +20,18 @@ from pytest_transferbench.engine.validation import Region, fill_slices
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime import Runtime, RuntimeFault, Telemetry, open_runtime
-from pytest_transferbench.transfer import NOMINAL_GBPS, Case, Memory, RotationPlan, TransferOrTest, copies_per_sample
+from pytest_transferbench.transfer import (
+    NOMINAL_GBPS,
+    AnyCase,
+    Case,
+    Memory,
+    RotationPlan,
+    TransferOrTest,
+    copies_per_sample,
+)
+
+_C = TypeVar("_C", bound=AnyCase)
+_L = TypeVar("_L")
 
 _CANARY_SECONDS = 10.0
 _FIRST_NONCE = 1
@@ -113,14 +124,30 @@ class Bench:
 
         A lease within a lease has buffers of its own.
         """
+        with self.borrow(case, Lease) as lease:
+            yield lease
+
+    @contextlib.contextmanager
+    def borrow(self, case: _C, take: Callable[[Bench, _C], _L]) -> Iterator[_L]:
+        """Let ``take`` get what ``case`` needs, as :meth:`lease` does for Transfers; raises RuntimeFault."""
         self.refuse_lost(executors.devices_of(case.transfer))
         with self.arena.case():
             try:
-                lease = Lease(self, case)
+                taken = take(self, case)
             except RuntimeFault as fault:
                 self.note_fault(case, fault)
                 raise
-            yield lease
+            yield taken
+
+    def make_room(self, case: AnyCase, owners: set[int]) -> list[str]:
+        """Open the devices of a case and give back what others hold; returns warnings about what could not be."""
+        warnings = []
+        for fault in self.arena.keep_only(owners):
+            self.find_lost(case, fault)
+            warnings.append(f"memory of an earlier case is still held: {fault}")
+        for owner in owners:
+            self.device(owner)
+        return warnings
 
     def measure(self, lease: Lease, *, key: str, data: Any = None) -> Measurement:
         """Measure a leased case. Faults of the device are recorded in the measurement, never raised."""
@@ -132,13 +159,13 @@ class Bench:
         for index in sorted(devices & self._lost.keys()):
             raise self._lost[index]
 
-    def note_fault(self, case: Case, fault: RuntimeFault) -> None:
+    def note_fault(self, case: AnyCase, fault: RuntimeFault) -> None:
         """Keep nothing of a case in which a device call failed, and remember the devices that do not answer now."""
         self.arena.spoil()
         if not isinstance(fault, DeviceLost):
             self.find_lost(case, fault)
 
-    def find_lost(self, case: Case, fault: RuntimeFault) -> None:
+    def find_lost(self, case: AnyCase, fault: RuntimeFault) -> None:
         """Remember which devices do not answer after a fault: it has ended them."""
         self._find_lost(executors.devices_of(case.transfer), case.name, fault)
 

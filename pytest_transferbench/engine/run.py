@@ -37,8 +37,9 @@ WHOLE_TURN_AT_MOST = 1000
 REJECTED_SHARE = 0.1
 _GRAPH_REPLAYS = 3
 COMPARED_FROM_BYTES = 64 * 2**20
+"""From this size on launch cost is nothing beside the copies: a graph's figure must be the gate's."""
 GRAPH_SHARE = 0.05
-"""From this size on a graph's figure further than this from the gate's is a warning."""
+"""How far from it a graph's figure may be before that is a warning."""
 
 
 class _CorruptError(Exception):

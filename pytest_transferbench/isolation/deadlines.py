@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from pytest_transferbench.node import Node
-from pytest_transferbench.transfer import Case, Memory
+from pytest_transferbench.transfer import AnyCase, Memory, MessageCase
 
 BASE_SECONDS = 60.0
 """Enough for allocation, filling, eviction and checks of any one case."""
@@ -28,24 +28,35 @@ LONGEST_SECONDS = 86_400.0
 PESSIMISTIC_BYTES_PER_SECOND = 0.25e9
 """Far below any link, and below what an emulated node really copies on one busy CPU."""
 ARMS = 3
+LAUNCHES = 4
+"""Launches of a message case: the checked one, and the timed one, which is tried three times."""
+EMULATED_MESSAGE_BYTES_PER_SECOND = 2e6
+"""Below what an emulated node sends on one busy CPU."""
 COPIES = 6
 """Copies a sample, taking in its warm-ups: only small sizes have more, and those are quick."""
 
 
-def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float:
+def deadline_seconds(case: AnyCase | None, node: Node | None, first: bool) -> float:
     """Return how long an item may take, in seconds: a base, and its bytes at a pessimistic rate, at most a day.
 
     ``case`` and ``node`` are None for an item whose Transfer is not known beforehand. ``first`` tells that the
     runtime is not open yet.
     """
     seconds = BASE_SECONDS + (FIRST_SECONDS if first else 0.0)
-    if case is None:
-        return seconds + FIRST_SECONDS
+    return min(LONGEST_SECONDS, seconds + (FIRST_SECONDS if case is None else _seconds_of(case, node)))
+
+
+def _seconds_of(case: AnyCase, node: Node | None) -> float:
     transfer = case.transfer
+    if isinstance(case, MessageCase):
+        sent = LAUNCHES * (case.warmups + case.samples) * transfer.total_bytes
+        emulated = node is not None and node.emulated is not None
+        rate = EMULATED_MESSAGE_BYTES_PER_SECOND if emulated else PESSIMISTIC_BYTES_PER_SECOND
+        return LAUNCHES * case.timeout_seconds + sent / rate
     copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.total_bytes
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches
-    return min(LONGEST_SECONDS, seconds + (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND)
+    return (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND
 
 
 def _cache_bytes(node: Node | None, memory: Memory) -> int:

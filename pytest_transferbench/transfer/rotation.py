@@ -20,6 +20,15 @@ MEMORY_PERCENT = 60
 """How much of a device's total memory the slices of one source may take. Free memory moves; total does not."""
 
 
+def rotation_budget(transfer: TransferOrTest, budget: int | None) -> int | None:
+    """Return what :meth:`RotationPlan.make` may spend on a source of ``transfer``: 0 where there is nothing to rotate.
+
+    Only sources in GPU memory that a GPU reads are rotated, within ``budget``.
+    """
+    rotates = transfer.executor.on == "device" and all(memory.on == "device" for memory in transfer.sources)
+    return budget if rotates else 0
+
+
 class SliceCopy(NamedTuple):
     """Copy ``slices`` whole slices, pads included, from ``source_slice`` on to ``destination_slice`` on."""
 
@@ -99,32 +108,6 @@ class RotationPlan:
                 f"little: {doubt}; use --transfer-rotate=auto"
             )
         return dataclasses.replace(plan, warning=warning)
-
-    @classmethod
-    def for_transfer(
-        cls,
-        transfer: TransferOrTest,
-        budget: int | None,
-        *,
-        memory_bytes: int,
-        sources: int = 1,
-        byte_offset: int = 0,
-        caches: Sequence[int | None] = (),
-    ) -> RotationPlan:
-        """Return :meth:`make`'s plan for ``transfer``, or one without rotation where there is nothing to rotate.
-
-        Only sources in GPU memory that a GPU reads are rotated. ``memory_bytes`` is that of the device
-        which holds ``sources`` of them.
-        """
-        rotates = transfer.executor.on == "device" and all(memory.on == "device" for memory in transfer.sources)
-        return cls.make(
-            transfer.nbytes,
-            budget if rotates else 0,
-            memory_bytes=memory_bytes,
-            sources=sources,
-            byte_offset=byte_offset,
-            caches=caches,
-        )
 
     @property
     def rotated(self) -> bool:

@@ -106,6 +106,11 @@ class Test:
         return tuple(memory for transfer in self.transfers for memory in transfer.destinations)
 
     @property
+    def by(self) -> str:
+        """Who moves the bytes, as names have it: the executor's word."""
+        return self.executor.word
+
+    @property
     def end_names(self) -> tuple[str, str]:
         """Sources and destinations as names have them: ``("peers", "G0")``, ``("G1+G2", "G0")``.
 
@@ -137,7 +142,7 @@ class Test:
 
 
 TransferOrTest = Transfer | Test
-"""What a case is about."""
+"""What executors run."""
 
 
 def together(transfers: tuple[Transfer, ...]) -> TransferOrTest:

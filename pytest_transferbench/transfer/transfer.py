@@ -62,7 +62,7 @@ class Transfer:
         Raises ``ValueError``, saying what to use instead, when that executor cannot sit there: GPU memory is pushed
         by ``gfx`` or ``dma``, host memory by ``cpu``.
         """
-        home, away = _memory(source), _memory(destination)
+        home, away = as_memory(source), as_memory(destination)
         return cls((home,), _place_beside(home, away, executor, "push from", "pull"), (away,), nbytes, subexecutors)
 
     @classmethod
@@ -72,7 +72,7 @@ class Transfer:
         Raises ``ValueError``, saying what to use instead, when that executor cannot sit there: into GPU memory
         ``gfx`` or ``dma`` pull, into host memory ``cpu``.
         """
-        away, home = _memory(source), _memory(destination)
+        away, home = as_memory(source), as_memory(destination)
         return cls((away,), _place_beside(home, away, executor, "pull into", "push"), (home,), nbytes, subexecutors)
 
     def owner_of(self, memory: Memory) -> int:
@@ -90,6 +90,11 @@ class Transfer:
         if reads_at_home:
             return "push"
         return "pull" if writes_at_home else "relay"
+
+    @property
+    def by(self) -> str:
+        """Who moves the bytes, as names have it: the executor's word."""
+        return self.executor.word
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -147,9 +152,9 @@ class _Named(Protocol):
     """What a name is made of."""
 
     @property
-    def op(self) -> Op: ...
+    def op(self) -> str: ...
     @property
-    def executor(self) -> Executor: ...
+    def by(self) -> str: ...
     @property
     def subexecutors(self) -> int: ...
     @property
@@ -162,12 +167,13 @@ def case_name(named: _Named, place: str, variant: str) -> str:
     """Return ``<op>-<exe>[count]-<src>-<dst>-<size>[-<place>][-<variant>]``; see :meth:`Transfer.case_name`."""
     if variant.startswith("at-") or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in variant):
         raise ValueError(f"bad variant {variant!r}: use letters, digits, '_', '.' and '-', and no 'at-' in front")
-    executor = f"{named.executor.word}{named.subexecutors or ''}"
-    parts = [named.op, executor, *named.end_names, format_size(named.nbytes), place, variant]
+    by = f"{named.by}{named.subexecutors or ''}"
+    parts = [named.op, by, *named.end_names, format_size(named.nbytes), place, variant]
     return "-".join(part for part in parts if part)
 
 
-def _memory(end: End) -> Memory:
+def as_memory(end: End) -> Memory:
+    """Return an end as people write it as the memory it means; raises ``ValueError`` naming what was written."""
     if isinstance(end, Memory):
         return end
     return parse_memory(end) if isinstance(end, str) else Memory("G", end)

@@ -52,6 +52,7 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
         [link.slow]
         usable_gbps = 12.5
         first_us = 7
+        one_way_us = 2
         [links]
         "0-3" = "slow"
         """,
@@ -93,6 +94,7 @@ def test_caches_translations_and_units_are_read(tmp_path: Path) -> None:
         [link.near]
         usable_gbps = 1300
         first_us = 2
+        one_way_us = 0.5
         [links]
         same_gpu = "near"
         """,
@@ -181,6 +183,20 @@ def test_spx_is_four_whole_gpus() -> None:
             "extends = 'mi300x-8'\n[gfx]\nremote_write_gbps_per_compute_unit = 'x'",
             "{path}: gfx.remote_write_gbps_per_compute_unit = 'x' must be a number",
         ),
+        (
+            "extends = 'mi300x-8'\n[link.xgmi]\none_way_us = -0.5",
+            "{path}: link.xgmi.one_way_us = -0.5 must not be below 0",
+        ),
+        (
+            "extends = 'mi300x-8'\n[link.xgmi]\none_way_us = true",
+            "{path}: link.xgmi.one_way_us = True must be a number",
+        ),
+        (
+            "extends = 'mi300x-8'\n[link.slow]\nusable_gbps = 1\nfirst_us = 1",
+            "{path}: link.slow.one_way_us is missing",
+        ),
+        ("extends = 'mi300x-8'\n[gfx]\nwrite_back_us = -1", "{path}: gfx.write_back_us = -1.0 must not be below 0"),
+        ("extends = 'mi300x-8'\n[gfx]\nwrite_back_us = '1'", "{path}: gfx.write_back_us = '1' must be a number"),
         ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 0", "{path}: cache.hit_gbps = 0.0 must be above 0"),
         ("extends = 'mi300x-8'\n[cache]", "{path}: cache.hit_gbps is missing"),
         ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 1\nways = 16", "{path}: cache.ways is no key of a node model"),
@@ -215,6 +231,24 @@ def test_an_unknown_model_lists_what_there_is() -> None:
         load_model("/no/such.toml")
 
 
+@pytest.mark.parametrize("name", node_models())
+def test_every_link_takes_its_time(name: str) -> None:
+    """A store is at home sooner than anywhere else, and no way is longer than a first read over it would allow."""
+    model = load_model(name)
+    local, *others = (model.links[link].one_way_us for link in ("local", *(set(model.links) - {"local"})))
+    assert 0 < local < min(others)
+    assert all(link.one_way_us < link.first_us for link in model.links.values())
+    assert model.gfx.write_back_us > 0
+
+
+@pytest.mark.parametrize(
+    ("arch", "wavefront"), [("gfx90a:sramecc+:xnack-", 64), ("gfx942", 64), ("gfx950", 64), ("gfx1201", 32)]
+)
+def test_a_wavefront_is_as_wide_as_its_architecture(tmp_path: Path, arch: str, wavefront: int) -> None:
+    model = load_model(write(tmp_path, f"extends = 'mi300x-8'\n[device]\narch = '{arch}'\n"))
+    assert model.device.wavefront == wavefront
+
+
 def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     model = load_model("mi300x-8")
     text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
@@ -222,7 +256,9 @@ def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     assert float(lines["launch"]) == pytest.approx(model.gfx.launch_us * 1e-6)
     assert lines["memory"] == str(4 << 30)
     assert sum(line.startswith("link ") for line in text.splitlines()) == 9 * 9
-    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 4 1" in text.splitlines()
+    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} {1e-6!r} 4 1" in text.splitlines()
+    assert float(lines["write_back"]) == pytest.approx(model.gfx.write_back_us * 1e-6)
+    assert lines["wavefront"] == "64"
     assert (lines["cold_remote_read"], lines["translation_reach"]) == ("0.0", "0")
     assert lines["remote_rates_of_a_unit"] == "0.0 0.0"
     assert lines["cache"] == "0 0.0", "a last level that no rate is given for is not modelled"
@@ -259,6 +295,7 @@ def test_the_kfd_topology_reads_like_the_kernels(tmp_path: Path) -> None:
     assert gpu["simd_count"] == 304 * 4
     assert gpu["gfx_target_version"] == 90402
     assert gpu["num_xcc"] == 8
+    assert gpu["wave_front_size"] == 64
     assert (gpu["location_id"], gpu["domain"]) == (0x0C00, 0)
     assert gpu["unique_id"] == model.unique_id(0)
     assert (gpu["io_links_count"], gpu["p2p_links_count"], gpu["caches_count"]) == (8, 0, 2)
@@ -280,7 +317,16 @@ def test_the_kfd_topology_reads_like_the_kernels(tmp_path: Path) -> None:
 def test_a_pair_without_xgmi_is_a_p2p_link(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        "extends = 'mi300x-8'\n[link.pcie]\nraw_gbps = 32\nusable_gbps = 26\nfirst_us = 5\n[links]\n'0-1' = 'pcie'\n",
+        """
+        extends = "mi300x-8"
+        [link.pcie]
+        raw_gbps = 32
+        usable_gbps = 26
+        first_us = 5
+        one_way_us = 2
+        [links]
+        "0-1" = "pcie"
+        """,
     )
     nodes = write_topology(load_model(path), tmp_path / "kfd")
     (link,) = [properties(entry / "properties") for entry in (nodes / "2" / "p2p_links").iterdir()]

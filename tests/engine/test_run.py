@@ -274,6 +274,35 @@ def test_copies_that_move_only_what_is_glanced_at_are_caught(bench: Bench, rotat
     assert (check.what, check.wrong_words) == ("cold", 64 * 1024 // 4 - 17)
 
 
+class CopiesNothingOnceWarm(mutants.Mutant):
+    """Moves no byte from the warm arm on."""
+
+    edit = mutants.CopiesNothing.edit
+
+    def __init__(self, lease: Any) -> None:
+        super().__init__(lease)
+        assert isinstance(self.real, GfxExecutor)
+        self._whole = GfxExecutor(
+            lease.bench.device(0),
+            Operands(lease.source_region.pointer, lease.destination.data.pointer, lease.plan.nbytes, lease.plan),
+            lease.geometry,
+            self.stamps_at,
+        )
+        self._cold_launches = lease.case.warmups + lease.case.samples
+
+    def launch(self, first_slice: int, passes: int, slot: int) -> None:
+        (self.real if self._cold_launches <= 0 else self._whole).launch(first_slice, passes, slot)
+        self._cold_launches -= 1
+
+
+def test_a_warm_copy_that_moves_nothing_leaves_poison_everywhere(bench: Bench) -> None:
+    """What lies between the words poisoned before each sample was poisoned before the warm-ups, for the first one."""
+    transfer = Transfer.pull("G1", "G0", 64 * 1024)
+    check = corrupt_check(measured(bench, transfer, CopiesNothingOnceWarm, rotate_bytes=320 * 1024))
+    assert (check.what, check.wrong_words) == ("warm", 16384)
+    assert check.found == "poison (nothing was written) in 16384 words"
+
+
 def test_own_data_stays_in_the_slices(bench: Bench) -> None:
     data = np.arange(1024, dtype=np.uint32)
     with bench.lease(Case(Transfer.pull("G1", "G0", 4096), samples=1, rotate_bytes=4 * 4096)) as lease:

@@ -160,7 +160,17 @@ OperationEnd execute(const Launch& launch, const OperationStart& start) {
   const double begins = start.at + model().launch;
   GridOutcome outcome = run_grid(launch, to_ticks(begins));
   if (outcome.error != hipSuccess) return {start.at, OperationEnd::Data::None, outcome.error};
-  OperationEnd end = shader_end(start, launch.device, outcome.traffic);
+  OperationEnd end;
+  if (outcome.laps.empty()) {
+    end = shader_end(start, launch.device, outcome.traffic);
+  } else {
+    const std::vector<double> ends = lap_ends(launch.device, outcome.laps, std::move(outcome.traffic));
+    for (size_t lap = 0; lap < outcome.laps.size(); ++lap) {
+      // From the start stamp on they are the same in every run, wherever between two ticks the launch was over.
+      for (uint64_t* stamp : outcome.laps[lap].stamps) *stamp = to_ticks(begins) + to_ticks(ends[lap]);
+    }
+    end = {begins + ends.back(), OperationEnd::Data::Moved, hipSuccess};
+  }
   if (outcome.clock_reads > 1) {
     const double read = static_cast<double>(outcome.clock_reads) / (model().wall_clock_khz * 1e3);
     end.at = std::max(end.at, begins + read);
