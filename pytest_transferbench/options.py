@@ -163,7 +163,7 @@ def _choice(text: str, name: str, allowed: Collection[str]) -> Mapping[str, Any]
 def _emulate(text: str) -> Mapping[str, Any]:
     if not text.strip():
         raise ValueError("no node model given: name one, such as mi300x-8, or a .toml file")
-    return {"emulate": text}
+    return {"emulate": _without_nul(text)}
 
 
 def _rotate(text: str) -> Mapping[str, Any]:
@@ -215,7 +215,13 @@ def _flag(text: str, name: str) -> Mapping[str, Any]:
 def _journal(text: str) -> Mapping[str, Any]:
     if not text.strip():
         raise ValueError("no path given: name the file to write")
-    return {"journal": Path(text)}
+    return {"journal": Path(_without_nul(text))}
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a path holds no NUL character: give the name of a file")
+    return text
 
 
 def _always_validate(text: str) -> str:

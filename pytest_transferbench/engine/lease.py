@@ -101,6 +101,7 @@ class Lease:
 
         Raises ValueError, one line, for what is no array of plain values and for one not as long as the transfer.
         """
+        __tracebackhide__ = True
         if hasattr(data, "get") and hasattr(data, "__cuda_array_interface__"):
             data = data.get()
         plain = isinstance(data, bytes | bytearray | memoryview) or hasattr(data, "dtype")

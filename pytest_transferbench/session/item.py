@@ -82,6 +82,11 @@ class ItemBench:
         self._judged = self._judged or judge
         return self._conclude(case, self._measure(case, data), judge)
 
+    def look_for_lost(self, name: str) -> None:
+        """Look which GPUs still answer after the item called ``name`` failed: it is then named, not the next."""
+        if self._run.opened:
+            self._run.bench().find_lost_after(self.case.name if self.case else name)
+
     def adopt(self, transfer: object) -> None:
         """Take what the test's own ``parametrize`` gave as this item's, if it is something that can be measured."""
         if isinstance(transfer, AnyTransfer | str):
@@ -132,6 +137,7 @@ class ItemBench:
         return case if floor_gbps is None else dataclasses.replace(case, floor_gbps=floor_gbps)
 
     def _measure(self, case: AnyCase, data: Any) -> Measurement:
+        __tracebackhide__ = True
         from pytest_transferbench.runtime import RuntimeFault
 
         bench, key = self._run.bench(), self._key(case)

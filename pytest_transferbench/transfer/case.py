@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_transferbench.transfer.message import Message
+from pytest_transferbench.transfer.sizes import whole
 from pytest_transferbench.transfer.test import TransferOrTest
 
 NOMINAL_GBPS: Mapping[str, int] = {
@@ -71,16 +72,13 @@ class Case:
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("sub_iterations", 1), ("warmups", 0), ("byte_offset", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"bad {name} {getattr(self, name)}: use {least} or more")
+            _check_count(self, name, least)
         if self.byte_offset % 4:
             raise ValueError(f"bad byte_offset {self.byte_offset}: use a multiple of 4")
-        if self.rotate_bytes is not None and self.rotate_bytes < 0:
-            raise ValueError(
-                f"bad rotate_bytes {self.rotate_bytes}: use 0 (off) or more, or None to let the caches decide"
-            )
+        if self.rotate_bytes is not None:
+            _check_count(self, "rotate_bytes", 0, "0 (off) or more, or None to let the caches decide")
         _check_judging(self.validate, floor_gbps=self.floor_gbps, warm_cold_limit=self.warm_cold_limit)
-        if self.variant:
+        if self.variant != "":
             self.transfer.case_name(self.variant)  # refuses one that makes no name
 
     @property
@@ -113,14 +111,13 @@ class MessageCase:
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("warmups", 0), ("most_blocks", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"bad {name} {getattr(self, name)}: use {least} or more")
+            _check_count(self, name, least)
         if not 0 < self.timeout_seconds < math.inf:
             raise ValueError(f"bad timeout_seconds {self.timeout_seconds}: use a positive number")
         if self.ring_kind not in ("", "U", "F", "G"):
             raise ValueError(f"bad ring_kind {self.ring_kind!r}: use U, F or G, or nothing to leave it to the GPU")
         _check_judging(self.validate, floor_gbps=self.floor_gbps)
-        if self.variant:
+        if self.variant != "":
             self.transfer.case_name(self.variant)  # refuses one that makes no name
 
     @property
@@ -136,6 +133,15 @@ class MessageCase:
 
 AnyCase = Case | MessageCase
 """What one test item runs."""
+
+
+def _check_count(case: object, name: str, least: int, allowed: str = "") -> None:
+    """Refuse what is no whole number from ``least`` on; put a plain one in the place of another library's."""
+    given = getattr(case, name)
+    count = whole(given)
+    if count is None or count < least:
+        raise ValueError(f"bad {name} {given!r}: use {allowed or f'{least} or more'}")
+    object.__setattr__(case, name, count)
 
 
 def _check_judging(validate: str, **limits: float | None) -> None:

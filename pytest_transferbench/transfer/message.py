@@ -7,7 +7,7 @@ from typing import Literal
 
 from pytest_transferbench.transfer.ends import Executor, Memory
 from pytest_transferbench.transfer.protocol import LL, Protocol, protocols
-from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size
+from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, whole
 from pytest_transferbench.transfer.transfer import End, as_memory, case_name
 
 
@@ -29,10 +29,12 @@ class Message:
     def __post_init__(self) -> None:
         ends = f"{self.source}->{self.destination}"
         for memory in (self.source, self.destination):
-            if memory.kind != "G":
+            if not isinstance(memory, Memory) or memory.kind != "G":
                 raise ValueError(f"bad end {memory} of message {ends}: messages go between GPUs, such as G0 and G1")
-        if not isinstance(self.nbytes, int) or not 0 < self.nbytes <= MAX_BYTES:
-            raise ValueError(f"bad size {self.nbytes} of message {ends}: a message has at least 1 byte")
+        nbytes = whole(self.nbytes)
+        if nbytes is None or not 0 < nbytes <= MAX_BYTES:
+            raise ValueError(f"bad size {self.nbytes!r} of message {ends}: a message has at least 1 byte")
+        object.__setattr__(self, "nbytes", nbytes)
         if self.round_trip and (self.protocol != LL or self.nbytes > LL.data_bytes):
             raise ValueError(
                 f"bad round trip of {self.nbytes} bytes by {self.protocol.name}: it is one line of ll, "
@@ -119,6 +121,8 @@ class Message:
 def _one(protocol: Protocol | str) -> Protocol:
     if isinstance(protocol, Protocol):
         return protocol
+    if not isinstance(protocol, str):
+        raise ValueError(f"bad protocol {protocol!r}: name one, such as {LL.name}")
     found = protocols(protocol)
     if len(found) != 1:
         raise ValueError(f"{protocol!r} stands for {len(found)} protocols: name one, such as {found[0].name}")

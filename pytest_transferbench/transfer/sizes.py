@@ -6,6 +6,7 @@ here and the copy engine can hold.
 
 from __future__ import annotations
 
+import operator
 import re
 
 MAX_BYTES = 2**63 - 1
@@ -16,6 +17,16 @@ WORD_BYTES = 4
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)([KMG]?)", re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,9}")
+
+
+def whole(value: object) -> int | None:
+    """Return ``value`` as an int where it is a whole number, of whatever library; None for others, True and 1.0 too."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # what it is asked for
+    except TypeError:
+        return None
 
 
 def parse_size(text: str) -> int:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,6 +79,14 @@ def test_a_case_is_named_after_its_transfer_and_variant() -> None:
     ("change", "said"),
     [
         ({"samples": 0}, "bad samples 0: use 1 or more"),
+        ({"samples": 2.0}, "bad samples 2.0: use 1 or more"),
+        ({"samples": True}, "bad samples True: use 1 or more"),
+        ({"sub_iterations": "8"}, "bad sub_iterations '8': use 1 or more"),
+        ({"warmups": None}, "bad warmups None: use 0 or more"),
+        ({"byte_offset": 4.0}, "bad byte_offset 4.0: use 0 or more"),
+        ({"rotate_bytes": "4M"}, "bad rotate_bytes '4M': use 0 (off) or more"),
+        ({"rotate_bytes": True}, "bad rotate_bytes True: use 0 (off) or more"),
+        ({"variant": None}, "bad variant None"),
         ({"sub_iterations": 0}, "bad sub_iterations 0: use 1 or more"),
         ({"warmups": -1}, "bad warmups -1: use 0 or more"),
         ({"byte_offset": -4}, "bad byte_offset -4"),
@@ -94,6 +103,12 @@ def test_a_case_is_named_after_its_transfer_and_variant() -> None:
 )
 def test_a_case_that_cannot_be_measured_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:
     assert said in refusal(Case, TRANSFER, **change)
+
+
+def test_whole_numbers_of_any_library_are_taken() -> None:
+    made = Case(TRANSFER, samples=np.int64(3), rotate_bytes=np.uint32(4096), byte_offset=np.int8(4))
+    assert made == Case(TRANSFER, samples=3, rotate_bytes=4096, byte_offset=4)
+    assert type(made.samples) is type(made.rotate_bytes) is int
 
 
 def test_the_digest_never_changes_by_itself() -> None:

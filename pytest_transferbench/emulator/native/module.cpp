@@ -175,8 +175,12 @@ OperationEnd execute(const Launch& launch, const OperationStart& start) {
     const double read = static_cast<double>(outcome.clock_reads) / (model().wall_clock_khz * 1e3);
     end.at = std::max(end.at, begins + read);
   }
+  // Between two stamps passes a tick at least, however little a cache leaves to wait for.
+  const double tick = 1 / (model().wall_clock_khz * 1e3);
+  if (!outcome.stamps.empty()) end.at = std::max(end.at, begins + tick);
   if (outcome.polled_host) end.at = std::max(end.at, outcome.host_seen);
-  for (const Stamp& stamp : outcome.stamps) *stamp.where = to_ticks(stamp.stop ? end.at : begins);
+  const uint64_t started = to_ticks(begins), stopped = std::max(started + 1, to_ticks(end.at));
+  for (const Stamp& stamp : outcome.stamps) *stamp.where = stamp.stop ? stopped : started;
   return end;
 }
 
