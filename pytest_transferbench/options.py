@@ -223,7 +223,8 @@ OPTIONS = (
     ),
     Option(
         "rotate", "BYTES", "auto: the larger of 256M and twice the larger last-level cache of the two ends",
-        "memory over which a source in GPU memory that a GPU reads rotates, so that no cache holds it; 0 turns it off",
+        "memory over which a source in GPU memory that a GPU reads rotates, so that no cache holds it; less "
+        "than twice the caches does not count as rotation; 0 turns it off",
         _rotate, environment="SRC_ROTATE_BYTES", mark="rotate",
     ),
     Option(
@@ -253,8 +254,8 @@ OPTIONS = (
         environment="ALWAYS_VALIDATE", translate=_always_validate, mark="validate",
     ),
     Option(
-        "warm_cold", "RATIO", "1.15; 1.35 with rotation off", "warm over cold bandwidth above which a pull is "
-        "CONTAMINATED", _limit, mark="warm_cold",
+        "warm_cold", "RATIO", "1.15; 1.35 where nothing rotates, or less than caches hold",
+        "warm over cold bandwidth above which a pull is CONTAMINATED", _limit, mark="warm_cold",
     ),
     Option(
         "all_pairs", "yes|no", "no", "run every pair even above 5000 cases", lambda text: _flag(text, "all_pairs"),

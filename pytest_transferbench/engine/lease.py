@@ -186,6 +186,7 @@ class Lease:
             rotate_bytes=self.plan.budget,
             slices=self.plan.slices,
             pitch=self.plan.pitch,
+            rotated=self.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=self.geometry.subexecutors,
             block_threads=self.geometry.block_threads,

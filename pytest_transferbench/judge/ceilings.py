@@ -147,7 +147,7 @@ class RunCeilings:
         Call it after judging, with the verdicts in the measurement.
         """
         pair = _pair(measurement.transfer)
-        fit = measurement.method["rotate_bytes"] != 0 and not any(finding.fails for finding in measurement.verdicts)
+        fit = measurement.method.get("rotated", False) and not any(finding.fails for finding in measurement.verdicts)
         if fit and measurement.nbytes == self._largest.get(pair) and _is_rate(measurement.gbps):
             self._medians[pair] = float(measurement.gbps)
 

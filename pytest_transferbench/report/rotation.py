@@ -18,8 +18,10 @@ class Study:
     def __init__(self, records: Iterable[Record]) -> None:
         ways: dict[tuple[object, ...], tuple[list[Record], list[Record]]] = defaultdict(lambda: ([], []))
         for record in records:
-            if record["method"]:
-                ways[_transfer(record)][bool(record["method"]["rotate_bytes"])].append(record)
+            method = record["method"]
+            # A budget that caches can hold is neither: it shows what they answer, and is not off.
+            if method and (method["rotated"] or not method["rotate_bytes"]):
+                ways[_transfer(record)][method["rotated"]].append(record)
         # One that was measured more often than the other way has no row: it stands where it stood without the study.
         self._pairs = [pair for off, on in ways.values() for pair in zip(off, on, strict=False)]
         self._shown = {id(record) for both in self._pairs for record in both}

@@ -82,7 +82,8 @@ def rotation_text(record: Record) -> str:
     if not method["rotate_bytes"]:
         return "no rotation"
     span = format_size(method["slices"] * method["pitch"])
-    return f"rotation K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
+    rotation = "rotation" if method["rotated"] else "rotation too little,"
+    return f"{rotation} K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
 
 
 def blocks_text(record: Record) -> str:

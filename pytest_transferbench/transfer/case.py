@@ -105,10 +105,10 @@ class Method:
     """Everything about the way of measuring that two figures must share to be compared.
 
     ``transfers`` run at the same time, each by ``subexecutors``. ``copies`` are the copies in a sample;
-    ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the plan that came of it. ``block_threads`` and
-    ``unroll`` are 0 where no kernel runs. ``source_kind`` and ``destination_kind`` are memory letters; where the
-    Transfers of a Test differ, letters and link classes are joined by ``+``. ``gate`` is what held the copies back
-    until all were queued: ``kernel``, ``host`` or ``none``.
+    ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the plan that came of it, ``rotated`` whether
+    that is more than caches can hold. ``block_threads`` and ``unroll`` are 0 where no kernel runs. ``source_kind`` and
+    ``destination_kind`` are memory letters; where the Transfers of a Test differ, letters and link classes are joined
+    by ``+``. ``gate`` is what held the copies back until all were queued: ``kernel``, ``host`` or ``none``.
     """
 
     version: int = METHOD_VERSION
@@ -120,6 +120,7 @@ class Method:
     rotate_bytes: int
     slices: int
     pitch: int
+    rotated: bool
     byte_offset: int
     subexecutors: int
     block_threads: int
@@ -151,4 +152,6 @@ class Method:
 
 def _plain(value: int | str) -> int | str:
     """Strip what only looks like a plain type (a StrEnum link class): xdist carries exact types alone."""
+    if isinstance(value, bool):
+        return value
     return str(value) if isinstance(value, str) else int(value)

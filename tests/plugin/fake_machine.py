@@ -155,6 +155,7 @@ class FakeBench:
             rotate_bytes=lease.plan.budget,
             slices=lease.plan.slices,
             pitch=lease.plan.pitch,
+            rotated=lease.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=transfer.subexecutors or 8,
             block_threads=256 if transfer.executor.kind == "G" else 0,

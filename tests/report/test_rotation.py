@@ -10,7 +10,8 @@ from pytest_transferbench.report.rotation import Study
 from tests.judge.measurements import measured
 from tests.report.test_terminal import results
 
-OFF = {"rotate_bytes": 0, "slices": 1}
+OFF = {"rotate_bytes": 0, "slices": 1, "rotated": False}
+TOO_LITTLE = {"rotate_bytes": 1, "slices": 1, "rotated": False}
 TEXT = "(G1->G0->G0 0 64M)"
 IMPOSSIBLE = (Finding("IMPOSSIBLE", "above the link", True),)
 
@@ -46,6 +47,12 @@ def test_what_was_not_measured_both_ways_has_no_row() -> None:
     assert list(study(measured(), off("(G1->G0->G0 0 8M)", 1, 1, 1)).lines()) == []
     passes = measured(method={"sub_iterations": 64})
     assert list(study(passes, off("(G1->G0->G0 0 64M)", 1, 1, 1)).lines()) == []
+
+
+def test_what_caches_can_hold_is_neither_on_nor_off() -> None:
+    too_little = measured(method=TOO_LITTLE)
+    assert list(study(too_little, off("(G1->G0->G0 0 64M)", 1, 1, 1)).lines()) == []
+    assert list(study(too_little, measured()).lines()) == []
 
 
 def test_a_figure_that_means_nothing_is_a_dash() -> None:

@@ -55,6 +55,8 @@ def test_other_reports_are_left_to_pytest(other: Any) -> None:
 def test_rotation_and_blocks() -> None:
     assert rotation_text(record()) == "rotation K=4 x 64M (pitch 67108864) = 256M"
     assert rotation_text(record(method={"rotate_bytes": 0})) == "no rotation"
+    too_little = {"rotate_bytes": 128 * MIB, "slices": 2, "rotated": False}
+    assert rotation_text(record(method=too_little)) == "rotation too little, K=2 x 64M (pitch 67108864) = 128M"
     assert blocks_text(record()) == "64 blocks x 512 threads"
     assert blocks_text(record(method={"block_threads": 0})) == ""
     assert blocks_text(record(method={"block_threads": 0, "gate": "host", "subexecutors": 4})) == "4 threads"

@@ -23,6 +23,7 @@ METHOD = Method(
     sub_iterations=1,
     warmups=3,
     rotate_bytes=2**28,
+    rotated=True,
     slices=4,
     pitch=2**26,
     byte_offset=0,
@@ -96,7 +97,7 @@ def test_a_case_that_cannot_be_measured_is_refused_in_one_line(change: dict[str,
 
 
 def test_the_digest_never_changes_by_itself() -> None:
-    assert METHOD.digest() == "efeaf5c10052"
+    assert METHOD.digest() == "b11cd3bbbb90"
     program = (
         f"from pytest_transferbench.transfer import Method; print(Method.from_json({METHOD.to_json()!r}).digest())"
     )
@@ -111,7 +112,7 @@ def test_the_digest_never_changes_by_itself() -> None:
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Method)])
 def test_every_field_changes_the_digest_and_is_named(name: str) -> None:
     old = getattr(METHOD, name)
-    new: Any = {"gate": "none"}.get(name, f"{old}x" if isinstance(old, str) else old + 1)
+    new: Any = {"gate": "none", "rotated": False}.get(name, f"{old}x" if isinstance(old, str) else old + 1)
     other = dataclasses.replace(METHOD, **{name: new})
     assert other.digest() != METHOD.digest()
     assert METHOD.differences(other) == (f"{name} {old} -> {new}",)
