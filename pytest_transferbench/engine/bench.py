@@ -38,10 +38,10 @@ class ClockFacts:
 class DeviceLost(RuntimeFault):
     """A device that an earlier case has ended: every call for it fails, so none is made."""
 
-    def __init__(self, device: int, case: Case, first: RuntimeFault) -> None:
+    def __init__(self, device: int, name: str, first: RuntimeFault) -> None:
         super().__init__(first.call, device, first.code)
         self.args = (
-            f"GPU {device} was lost in {case.name}: {first}; nothing runs on it any more, see the driver's log and "
+            f"GPU {device} was lost in {name}: {first}; nothing runs on it any more, see the driver's log and "
             "start a new run",
         )
 
@@ -140,13 +140,25 @@ class Bench:
 
     def find_lost(self, case: Case, fault: RuntimeFault) -> None:
         """Remember which devices do not answer after a fault: it has ended them."""
-        for index in sorted((executors.devices_of(case.transfer) | self._devices.keys()) - self._lost.keys()):
-            if self._answers(index):
-                continue
-            self._lost[index] = DeviceLost(index, case, fault)
-            self.arena.forget(index)
+        self._find_lost(executors.devices_of(case.transfer), case.name, fault)
+
+    def find_lost_after(self, name: str) -> None:
+        """Remember which devices do not answer after what is called ``name`` failed: a test may run what it likes."""
+        if self._find_lost(set(), name, None):
+            self.arena.spoil()
+
+    def _find_lost(self, devices: set[int], name: str, fault: RuntimeFault | None) -> bool:
+        """Look at ``devices`` and all opened ones; ``fault`` is what it began with, else their own answer."""
+        found = False
+        for index in sorted((devices | self._devices.keys()) - self._lost.keys()):
+            silence = self._silence(index)
+            if silence is not None:
+                self._lost[index] = DeviceLost(index, name, fault or silence)
+                self.arena.forget(index)
+                found = True
         if self._lost:
             self._make_another_current()
+        return found
 
     def gates(self, transfer: TransferOrTest, executor: Executor) -> bool:
         """Say whether the executor's calls return behind a closed gate for these memories; probed once."""
@@ -168,20 +180,24 @@ class Bench:
         self.telemetry.close()
         self.runtime.close()
 
-    def _answers(self, index: int) -> bool:
-        """Say whether a device still does what it is asked; one that refuses twice running is lost."""
+    def _silence(self, index: int) -> RuntimeFault | None:
+        """Return how a device refuses what it is asked, twice running; None where it answers."""
+        silence = None
         for _ in range(2):
-            with contextlib.suppress(RuntimeFault):
+            try:
                 if index in self._devices:
                     self._devices[index].synchronize()
                 self.runtime.free_bytes(index)
-                return True
-        return False
+            except RuntimeFault as fault:
+                silence = silence or fault
+            else:
+                return None
+        return silence
 
     def _make_another_current(self) -> None:
         """Leave the lost device: memory of the host would still be asked of it, because it was the last one used."""
         for device in self.node.devices:
-            if device.index not in self._lost and self._answers(device.index):
+            if device.index not in self._lost and self._silence(device.index) is None:
                 return
 
     def _send_canary(self, puller: DeviceContext, owner: DeviceContext) -> None:

@@ -13,9 +13,6 @@ from pytest_transferbench.transfer import format_size
 ATTRIBUTE = "transferbench"
 """The report attribute. JUnit leaves it alone, and pytest-xdist carries it when it holds exact plain types."""
 
-DEADLINE_ATTRIBUTE = "transferbench_ends_at"
-"""The attribute of a transfer item's setup report: when its process is ended, in seconds since the epoch."""
-
 PROCESS_DIED = "???"
 """The phase that pytest-xdist gives the report it makes up for an item whose worker died."""
 

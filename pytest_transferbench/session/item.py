@@ -79,6 +79,11 @@ class ItemBench:
         self._judged = self._judged or judge
         return self._conclude(case, self._measure(case, data), judge)
 
+    def look_for_lost(self, name: str) -> None:
+        """Look which GPUs still answer after the item called ``name`` failed: it is then named, not the next."""
+        if self._run.opened:
+            self._run.bench().find_lost_after(self.case.name if self.case else name)
+
     def adopt(self, transfer: object) -> None:
         """Take what the test's own ``parametrize`` gave as this item's, if it is a Transfer, a Test or a notation."""
         if isinstance(transfer, Transfer | Test | str):

@@ -197,6 +197,9 @@ class FakeBench:
         rejected = ("host clock 70 us off",) * (self.machine.rejected if name == "steady" else 0)
         return Arm(name, 4, (seconds,) * case.samples, rejected=rejected)
 
+    def find_lost_after(self, name: str) -> None:
+        self.machine.say(f"look after {name}")
+
     def close(self) -> None:
         self.machine.say("close")
         if self.machine.hang == "close":
