@@ -21,6 +21,7 @@ import pytest
 from pytest_transferbench import cases, options
 from pytest_transferbench.isolation import deadlines, xdist
 from pytest_transferbench.report import asserts, header, junit, transport
+from pytest_transferbench.report.crash import lead_with_verdict
 from pytest_transferbench.report.reporter import Reporter
 from pytest_transferbench.report.terminal import live_status
 from pytest_transferbench.session.item import ItemBench
@@ -236,7 +237,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what was measured on the report: it crosses pytest-xdist there."""
+    """Put what was measured on the report, where it crosses pytest-xdist, and a failing verdict first in its text."""
     if (
         call.excinfo is not None
         and not isinstance(call.excinfo.value, pytest.skip.Exception)
@@ -252,6 +253,7 @@ def pytest_runtest_makereport(
     if record is not None:
         item.user_properties += junit.properties(record)
     report = yield
+    lead_with_verdict(report.longrepr)
     setattr(report, transport.ATTRIBUTE, data)
     return report
 

@@ -51,7 +51,7 @@ def run(pytester: pytest.Pytester, run_elsewhere: Run, monkeypatch: pytest.Monke
 def failures(result: pytest.RunResult) -> dict[str, str]:
     """Return the id of every failed item and the line it failed with."""
     lines = [line for line in result.outlines if line.startswith("FAILED ")]
-    return {line.partition("[")[2].partition("]")[0]: line.partition(" - ")[2].partition(": ")[2] for line in lines}
+    return {line.partition("[")[2].partition("]")[0]: line.partition(" - ")[2] for line in lines}
 
 
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "worker"])
