@@ -46,8 +46,8 @@ __device__ __forceinline__ void tb_copy_share(const char* __restrict__ source, c
   }
 }
 
-TB_KERNEL(TB_BLOCK) tb_copy(const char* __restrict__ source, char* __restrict__ destination, tb_u64 nbytes,
-                            tb_u64 pitch, tb_u64 slices, tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+TB_KERNEL(TB_BLOCK, 2) tb_copy(const char* __restrict__ source, char* __restrict__ destination, tb_u64 nbytes,
+                               tb_u64 pitch, tb_u64 slices, tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
   tb_start(stamps);
   tb_copy_share(source, destination, nbytes, pitch, slices, first_slice, passes, blockIdx.x, gridDim.x);
   tb_stop(stamps);
@@ -59,10 +59,12 @@ struct tb_leg {
 };
 
 // Several copies of equal size at the same time, `team` blocks each. They walk through their slices alike.
-TB_KERNEL(TB_BLOCK) tb_copy_many(const tb_leg* legs, tb_u32 team, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices,
-                                 tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+TB_KERNEL(TB_BLOCK, 2) tb_copy_many(const tb_leg* legs, tb_u32 team, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices,
+                                    tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
   tb_start(stamps);
   const tb_leg leg = legs[blockIdx.x / team];
+  TB_IS_GLOBAL(leg.source);
+  TB_IS_GLOBAL(leg.destination);
   tb_copy_share((const char*)leg.source, (char*)leg.destination, nbytes, pitch, slices, first_slice, passes,
                 blockIdx.x % team, team);
   tb_stop(stamps);
@@ -74,8 +76,8 @@ __device__ inline tb_u64 tb_added_up(const tb_v4& words) {
 
 // Reads and adds up every word of every pass. The sum is the proof that the bytes were read, and it keeps the
 // compiler from dropping loads whose values nobody uses.
-TB_KERNEL(TB_BLOCK) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
-                            tb_u32 passes, tb_u64* sum, tb_u64* stamps) {
+TB_KERNEL(TB_BLOCK, 2) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
+                               tb_u32 passes, tb_u64* sum, tb_u64* stamps) {
   tb_start(stamps);
   const tb_span span = tb_split(source, nbytes);
   const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
