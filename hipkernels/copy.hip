@@ -31,7 +31,7 @@ __device__ __forceinline__ void tb_copy_share(const char* __restrict__ source, c
       for (int u = 0; u < TB_UNROLL; ++u) to_vectors[i + u * stride] = held[u];
     }
     if (i < span.vectors) {
-      // A value for every lane keeps the array in registers: left undefined, AMD's compiler puts it in memory.
+      // A value for every lane keeps the array in registers: left undefined, NVIDIA's compiler spills.
       tb_v4 held[TB_UNROLL];
       TB_UNROLLED
       for (int u = 0; u < TB_UNROLL; ++u)
@@ -46,8 +46,8 @@ __device__ __forceinline__ void tb_copy_share(const char* __restrict__ source, c
   }
 }
 
-TB_KERNEL(TB_BLOCK) tb_copy(const char* __restrict__ source, char* __restrict__ destination, tb_u64 nbytes,
-                            tb_u64 pitch, tb_u64 slices, tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+TB_KERNEL(TB_BLOCK, 2) tb_copy(const char* __restrict__ source, char* __restrict__ destination, tb_u64 nbytes,
+                               tb_u64 pitch, tb_u64 slices, tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
   tb_start(stamps);
   tb_copy_share(source, destination, nbytes, pitch, slices, first_slice, passes, blockIdx.x, gridDim.x);
   tb_stop(stamps);
@@ -59,19 +59,25 @@ struct tb_leg {
 };
 
 // Several copies of equal size at the same time, `team` blocks each. They walk through their slices alike.
-TB_KERNEL(TB_BLOCK) tb_copy_many(const tb_leg* legs, tb_u32 team, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices,
-                                 tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+TB_KERNEL(TB_BLOCK, 2) tb_copy_many(const tb_leg* legs, tb_u32 team, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices,
+                                    tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
   tb_start(stamps);
   const tb_leg leg = legs[blockIdx.x / team];
+  TB_IS_GLOBAL(leg.source);
+  TB_IS_GLOBAL(leg.destination);
   tb_copy_share((const char*)leg.source, (char*)leg.destination, nbytes, pitch, slices, first_slice, passes,
                 blockIdx.x % team, team);
   tb_stop(stamps);
 }
 
+__device__ inline tb_u64 tb_added_up(const tb_v4& words) {
+  return (tb_u64)words.x + words.y + (tb_u64)words.z + words.w;
+}
+
 // Reads and adds up every word of every pass. The sum is the proof that the bytes were read, and it keeps the
 // compiler from dropping loads whose values nobody uses.
-TB_KERNEL(TB_BLOCK) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
-                            tb_u32 passes, tb_u64* sum, tb_u64* stamps) {
+TB_KERNEL(TB_BLOCK, 2) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
+                               tb_u32 passes, tb_u64* sum, tb_u64* stamps) {
   tb_start(stamps);
   const tb_span span = tb_split(source, nbytes);
   const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
@@ -80,14 +86,23 @@ TB_KERNEL(TB_BLOCK) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, tb_
   for (tb_u32 pass = 0; pass < passes; ++pass) {
     const tb_u32* const from = (const tb_u32*)(source + slice * pitch);
     const tb_v4* const from_vectors = (const tb_v4*)(from + span.head);
-    for (tb_u64 i = thread; i < span.vectors; i += TB_UNROLL * stride) {
+    tb_u64 i = thread;
+    for (; i + (TB_UNROLL - 1) * stride < span.vectors; i += TB_UNROLL * stride) {
+      tb_v4 held[TB_UNROLL];
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u) held[u] = from_vectors[i + u * stride];
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u) mine += tb_added_up(held[u]);
+    }
+    if (i < span.vectors) {
       tb_v4 held[TB_UNROLL];
       TB_UNROLLED
       for (int u = 0; u < TB_UNROLL; ++u)
         held[u] = i + u * stride < span.vectors ? from_vectors[i + u * stride] : tb_v4{0, 0, 0, 0};
       TB_UNROLLED
-      for (int u = 0; u < TB_UNROLL; ++u)
-        mine += (tb_u64)held[u].x + held[u].y + (tb_u64)held[u].z + held[u].w;
+      for (int u = 0; u < TB_UNROLL; ++u) TB_SETTLE(held[u]);
+      TB_UNROLLED
+      for (int u = 0; u < TB_UNROLL; ++u) mine += tb_added_up(held[u]);
     }
     if (thread < span.head) mine += from[thread];
     if (thread < span.words - span.tail_at) mine += from[span.tail_at + thread];

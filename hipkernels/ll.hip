@@ -69,12 +69,13 @@ struct tb_taken {
   tb_u32 wrong_words, wrong_bytes;
 };
 
-// Takes in one word that arrived.
-
-__device__ inline void tb_take(tb_taken& taken, tb_ll_report* report, tb_u64 index, tb_u64 flag, tb_u64 word) {
-  taken.sum += word;
+// Takes in one word that arrived, or none where `is_data` is false: what a thread has loaded is used in any case, so
+// that no path leads past the wait for it.
+__device__ inline void tb_take(tb_taken& taken, tb_ll_report* report, bool is_data, tb_u64 index, tb_u64 flag,
+                               tb_u64 word) {
+  taken.sum += is_data ? word : 0;
 #if TB_CHECKED
-  const tb_u64 difference = word ^ tb_payload(index, flag);
+  const tb_u64 difference = is_data ? word ^ tb_payload(index, flag) : 0;
   if (!difference) return;
   for (int half = 0; half < 2; ++half) {
     const tb_u32 wrong = (tb_u32)(difference >> 32 * half);
@@ -113,7 +114,7 @@ __device__ inline void tb_put(tb_u64* line, tb_u64 word, tb_u64 flag) {
 
 // Both halves carry the flag: each is whole by itself, but one may come before the other.
 __device__ inline bool tb_has_come(const tb_pair& line, tb_u64 flag) {
-  return line.first >> 32 == (flag & 0xffffffffu) && line.second >> 32 == (flag & 0xffffffffu);
+  return ((line.first ^ flag << 32) | (line.second ^ flag << 32)) >> 32 == 0;
 }
 
 __device__ inline tb_u64 tb_data(const tb_pair& line) { return (line.first & 0xffffffffu) | line.second << 32; }
@@ -133,17 +134,22 @@ __device__ inline void tb_receive_message(tb_u64* ring, const tb_share& share, t
     TB_UNROLLED
     for (int a = 0; a < TB_AHEAD; ++a) {
       line[a] = tb_line(share, turn + a, threadIdx.x);
+      words[a] = {flag << 32, flag << 32};  // where there is no line, it has come
       if (line[a] < share.lines) words[a] = tb_load_pair(ring + 2ull * line[a]);
     }
     TB_UNROLLED
     for (int a = 0; a < TB_AHEAD; ++a) {
-      if (line[a] >= share.lines) continue;
+      TB_SETTLE(words[a].first);
+      TB_SETTLE(words[a].second);
+    }
+    TB_UNROLLED
+    for (int a = 0; a < TB_AHEAD; ++a) {
       tb_wait wait = {};
       while (!tb_has_come(words[a], flag)) {
         if (tb_looks_at_clock(wait) && tb_is_over(wait, ticks)) return tb_give_up(report, iteration, leaving);
         words[a] = tb_load_pair(ring + 2ull * line[a]);
       }
-      tb_take(taken, report, line[a], flag, tb_data(words[a]));
+      tb_take(taken, report, line[a] < share.lines, line[a], flag, tb_data(words[a]));
     }
   }
 }
@@ -170,7 +176,7 @@ __device__ inline void tb_put(tb_u64* ring, tb_u32 line, tb_u32 lane, tb_u64 fla
 __device__ inline void tb_get(const tb_u64* ring, const tb_u32 (&line)[TB_AHEAD], tb_u32 lines, tb_u64 flag,
                               tb_taken& taken, tb_ll_report* report) {
   const tb_u32 lane = threadIdx.x % TB_LANES;
-  tb_pair words[TB_AHEAD];
+  tb_pair words[TB_AHEAD] = {};
   TB_UNROLLED
   for (int a = 0; a < TB_AHEAD; ++a) {
     if (line[a] >= lines) continue;
@@ -181,11 +187,13 @@ __device__ inline void tb_get(const tb_u64* ring, const tb_u32 (&line)[TB_AHEAD]
       words[a].first = tb_load_system(from);
   }
   TB_UNROLLED
+  for (int a = 0; a < TB_AHEAD; ++a) TB_SETTLE(words[a].first);
+  TB_UNROLLED
   for (int a = 0; a < TB_AHEAD; ++a) {
-    if (line[a] >= lines) continue;
     const tb_u64 index = (tb_u64)line[a] * (TB_WORDS - 1) + lane * TB_WORDS_A_LANE;
-    if (TB_WORDS_A_LANE == 2 || lane < TB_LANES - 1) tb_take(taken, report, index, flag, words[a].first);
-    if (TB_WORDS_A_LANE == 2 && lane < TB_LANES - 1) tb_take(taken, report, index + 1, flag, words[a].second);
+    const bool has_line = line[a] < lines, holds_flag = lane == TB_LANES - 1;
+    tb_take(taken, report, has_line && (TB_WORDS_A_LANE == 2 || !holds_flag), index, flag, words[a].first);
+    if (TB_WORDS_A_LANE == 2) tb_take(taken, report, has_line && !holds_flag, index + 1, flag, words[a].second);
   }
 }
 
@@ -211,17 +219,21 @@ __device__ inline void tb_send_message(tb_u64* ring, const tb_share& share, tb_u
 // was there before.
 __device__ inline void tb_receive_message(tb_u64* ring, const tb_share& share, tb_u64 flag, tb_u32 iteration,
                                           tb_u64 ticks, tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
+  const bool holds_flag = threadIdx.x % TB_LANES == TB_LANES - 1;
   for (tb_u32 turn = 0; turn < share.turns; turn += TB_AHEAD) {
     tb_u32 line[TB_AHEAD];
     TB_UNROLLED
     for (int a = 0; a < TB_AHEAD; ++a) line[a] = tb_line(share, turn + a, threadIdx.x / TB_LANES);
     tb_wait wait = {};
     for (;;) {
-      bool missing = false;
+      tb_u64 seen[TB_AHEAD] = {}, missing = 0;
       TB_UNROLLED
       for (int a = 0; a < TB_AHEAD; ++a)
-        if (threadIdx.x % TB_LANES == TB_LANES - 1 && line[a] < share.lines)
-          missing |= tb_load_system(tb_flag_of(ring, line[a])) != flag;
+        if (holds_flag && line[a] < share.lines) seen[a] = tb_load_system(tb_flag_of(ring, line[a]));
+      TB_UNROLLED
+      for (int a = 0; a < TB_AHEAD; ++a) TB_SETTLE(seen[a]);
+      TB_UNROLLED
+      for (int a = 0; a < TB_AHEAD; ++a) missing |= holds_flag && line[a] < share.lines ? seen[a] ^ flag : 0;
       if (!tb_any(missing)) break;
       if (tb_looks_at_clock(wait) && tb_any(tb_is_over(wait, ticks))) return tb_give_up(report, iteration, leaving);
     }
@@ -270,8 +282,8 @@ __device__ inline void tb_receive_message(tb_u64* ring, const tb_share& share, t
 #endif
 
 // stamps[0] is when block 0 began, stamps[1 + i] when it had the ACK of iteration i.
-TB_KERNEL(TB_THREADS) tb_ll_send(tb_u64* ring, const tb_u64* ack, tb_u64* stamps, tb_ll_report* report, tb_u32 lines,
-                                 tb_u32 iterations, tb_u64 first_flag, tb_u64 ticks) {
+TB_KERNEL(TB_THREADS, 1) tb_ll_send(tb_u64* ring, const tb_u64* ack, tb_u64* stamps, tb_ll_report* report,
+                                    tb_u32 lines, tb_u32 iterations, tb_u64 first_flag, tb_u64 ticks) {
   __shared__ tb_u32 leaving;
   const tb_share share = tb_share_of(lines);
   if (!share.turns) return;
@@ -298,8 +310,8 @@ TB_KERNEL(TB_THREADS) tb_ll_send(tb_u64* ring, const tb_u64* ack, tb_u64* stamps
 }
 
 // `arrived` is 0 at the start: it counts the messages that blocks have taken, over all iterations.
-TB_KERNEL(TB_THREADS) tb_ll_receive(tb_u64* ring, tb_u64* ack, tb_u64* arrived, tb_ll_report* report, tb_u32 lines,
-                                    tb_u32 iterations, tb_u64 first_flag, tb_u64 ticks) {
+TB_KERNEL(TB_THREADS, 1) tb_ll_receive(tb_u64* ring, tb_u64* ack, tb_u64* arrived, tb_ll_report* report,
+                                       tb_u32 lines, tb_u32 iterations, tb_u64 first_flag, tb_u64 ticks) {
   __shared__ tb_u32 leaving;
   const tb_share share = tb_share_of(lines);
   if (!share.turns) return;
@@ -344,7 +356,7 @@ TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps,
     if (leaving) break;
     if (!leads) tb_put(theirs, tb_data(line), flag);
     tb_lap(stamps + 1 + i);
-    tb_take(taken, report, i, flag, tb_data(line));
+    tb_take(taken, report, true, i, flag, tb_data(line));
   }
   report->sum = taken.sum;
   report->wrong_words = taken.wrong_words;

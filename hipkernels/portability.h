@@ -2,24 +2,43 @@
 // Nothing is included: the run-time compilers have no standard headers, and integer names differ between them.
 typedef unsigned int tb_u32;
 typedef unsigned long long tb_u64;
-struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 
-#define TB_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
-
+// tb_v4: 16 bytes. For clang a vector: it copies structs as bytes, and joins a copy from memory to one into memory
+// across the registers between them, so that a copy kernel waits for every load before the next.
+//
+// TB_KERNEL: takes the threads of a block, and how many blocks a multiprocessor must have room for. Where it is not
+// told, NVIDIA's compiler saves registers for as many as possible, and has loads wait for each other to share them.
+//
+// TB_GLOBAL, TB_IS_GLOBAL: say of an address kept in memory that it leads to global memory; of a kernel's arguments
+// every compiler knows. Without them accesses are flat (AMD) or generic (NVIDIA): they first find out where they go,
+// and AMD's wait for each other.
+//
+// TB_SETTLE: uses of what was loaded stay behind it, and so behind all loads before it: these are under way together.
+// AMD's compiler otherwise moves a use to its load, and waits there before the next load.
 #if defined(TRANSFERBENCH_EMULATOR)
+struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
+#define TB_KERNEL(threads, ...) extern "C" __global__ void
 #define TB_UNROLLED _Pragma("GCC unroll 32")
 #define TB_POLLS_A_LOOK 8  // a look at the clock costs next to nothing there, a poll that sees nothing new very much
-#else
+#define TB_GLOBAL
+#define TB_IS_GLOBAL(pointer) (void)0
+#define TB_SETTLE(loaded) (void)0
+#elif defined(__HIP__) || defined(__HIPCC__)
+typedef tb_u32 tb_v4 __attribute__((ext_vector_type(4)));
+#define TB_KERNEL(threads, ...) extern "C" __global__ void __launch_bounds__(threads)
 #define TB_UNROLLED _Pragma("unroll")
 #define TB_POLLS_A_LOOK 256
-#endif
-
-// Says of an address that is kept in memory that it leads to global memory; of a kernel's arguments every compiler
-// knows. Without it AMD's uses flat accesses, which first find out where they go and wait for each other.
-#if !defined(TRANSFERBENCH_EMULATOR) && (defined(__HIP__) || defined(__HIPCC__))
 #define TB_GLOBAL __attribute__((address_space(1)))
+#define TB_IS_GLOBAL(pointer) (void)0
+#define TB_SETTLE(loaded) asm volatile("" : "+v"(loaded))
 #else
+struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
+#define TB_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
+#define TB_UNROLLED _Pragma("unroll")
+#define TB_POLLS_A_LOOK 256
 #define TB_GLOBAL
+#define TB_IS_GLOBAL(pointer) __builtin_assume(__isGlobal(pointer))
+#define TB_SETTLE(loaded) (void)0
 #endif
 
 #if defined(TRANSFERBENCH_EMULATOR)

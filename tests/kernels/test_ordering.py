@@ -159,8 +159,8 @@ class Mutation:
 EVERYWHERE = "strong AMD NVIDIA"
 WEAK = "AMD NVIDIA"
 FENCE_OF_A_LINE = "    if (TB_ORDER == TB_WRITTEN_BACK) tb_fence_system();\n"
-FIRST_HALF = "line.first >> 32 == (flag & 0xffffffffu)"
-SECOND_HALF = "line.second >> 32 == (flag & 0xffffffffu)"
+FIRST_HALF = "(line.first ^ flag << 32)"
+SECOND_HALF = "(line.second ^ flag << 32)"
 
 MUTATIONS = (
     # With a fence behind it the drain is only what the protocol is defined by; NVIDIA has none.
@@ -221,8 +221,8 @@ MUTATIONS = (
         },
         {"tf": WEAK},
     ),
-    Mutation("first half of the flag not checked", {f"{FIRST_HALF} && ": ""}, {"LL": WEAK}),
-    Mutation("second half of the flag not checked", {f" && {SECOND_HALF}": ""}, {"LL": WEAK}),
+    Mutation("first half of the flag not checked", {f"{FIRST_HALF} | ": ""}, {"LL": WEAK}),
+    Mutation("second half of the flag not checked", {f" | {SECOND_HALF}": ""}, {"LL": WEAK}),
     Mutation(
         "no barrier between flags and data", {"  __syncthreads();\n  if (*leaving) return;\n": ""}, {"tf": EVERYWHERE}
     ),
@@ -261,13 +261,13 @@ MUTATIONS = (
         {
             "word & 0xffffffffu) | flag << 32": "word & 0xffffffffu) | flag / 2 << 32",
             "word >> 32 | flag << 32": "word >> 32 | flag / 2 << 32",
-            f"{FIRST_HALF} && {SECOND_HALF}": f"{FIRST_HALF} && {SECOND_HALF}".replace("flag", "flag / 2"),
+            f"{FIRST_HALF} | {SECOND_HALF}": f"{FIRST_HALF} | {SECOND_HALF}".replace("flag", "flag / 2"),
             ": flag - 1)": ": (flag - 1) / 2)",
             "tb_store_flag(tb_flag_of(ring, line), flag)": "tb_store_flag(tb_flag_of(ring, line), flag / 2)",
             "line), flag);\n    else": "line), flag / 2);\n    else",
             "if (line < share.lines) tb_store_system(tb_flag_of(ring, line), flag)": "if (line < share.lines) "
             "tb_store_system(tb_flag_of(ring, line), flag / 2)",
-            "(tb_flag_of(ring, line[a])) != flag": "(tb_flag_of(ring, line[a])) != flag / 2",
+            "? seen[a] ^ flag : 0": "? seen[a] ^ flag / 2 : 0",
             "(tb_flag_of(ring, line)) != flag": "(tb_flag_of(ring, line)) != flag / 2",
         },
         dict.fromkeys(KINDS, EVERYWHERE),
