@@ -151,12 +151,12 @@ def test_the_summary_sets_both_side_by_side(dpx: tuple[str, Figures]) -> None:
 
 @pytest.mark.parametrize(("model", "gpus"), [("gfx1250-spx", "0,1"), ("gfx1250-dpx", "0,2")])
 def test_between_physical_gpus_rotation_changes_nothing(tmp_path: Path, model: str, gpus: str) -> None:
-    _, found = study(tmp_path, model, f"--gpus={gpus}", "-k", "pull-gfx-G0 and not 64x")
+    _, found = study(tmp_path, model, f"--gpus={gpus}", "-k", "gfx-G0 and not 64x")
     ends = gpus.replace(",", "-G")
-    for mib in PUBLISHED:
-        off, on = (figures(found, f"pull-gfx-G{ends}-{mib}M{end}") for end in ("-unrotated", ""))
+    for transfer in (f"{op}-gfx-G{ends}-{mib}M" for op in ("pull", "push") for mib in PUBLISHED):
+        off, on = (figures(found, transfer + end) for end in ("-unrotated", ""))
         for name in ("cold_gbps", "warm_gbps", "gbps"):
-            assert on[name] == pytest.approx(off[name], rel=0.005)
+            assert on[name] == pytest.approx(off[name], rel=0.005), (transfer, name)
 
 
 def mutated(folder: Path, text: str) -> Path:

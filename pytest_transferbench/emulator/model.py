@@ -85,6 +85,8 @@ class DeviceModel:
 class LinkModel:
     """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries.
 
+    ``first_us`` passes until the first data of a shader that reads over it come, or those of one that only stores.
+    ``first_store_us`` passes until the stores of a shader that also reads flow; it waits for its reads meanwhile.
     ``one_way_us`` passes until a store is seen at the far end; as long again until its sender knows.
     """
 
@@ -93,6 +95,7 @@ class LinkModel:
     first_us: float
     one_way_us: float
     raw_gbps: float | None = None
+    first_store_us: float = 0.0
     hops: int = 1
 
 
@@ -229,7 +232,7 @@ class NodeModel:
                 kind = self.link_type(source, destination)
                 lines.append(
                     f"link {source} {destination} {link.link_class} {link.usable_gbps * 1e9!r} {link.first_us / 1e6!r} "
-                    f"{link.one_way_us / 1e6!r} {kind} {link.hops}"
+                    f"{link.first_store_us / 1e6!r} {link.one_way_us / 1e6!r} {kind} {link.hops}"
                 )
         return "\n".join(lines) + "\n"
 
@@ -534,6 +537,7 @@ def _links(table: _Table) -> dict[str, LinkModel]:
             first_us=link.time_us("first_us"),
             one_way_us=link.time_us("one_way_us"),
             raw_gbps=link.rate_or_unknown("raw_gbps"),
+            first_store_us=link.time_us("first_store_us", 0.0),
             hops=link.whole("hops", 0, 64, 1),
         )
         link.done()

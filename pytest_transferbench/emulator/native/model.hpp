@@ -14,9 +14,10 @@ constexpr int HOST = -1;  // the host's index wherever a device index is expecte
 struct Link {
   std::string link_class;  // "local", "xgmi", "host"
   double rate = 0;
-  double first = 0;    // what the first copy over it costs on top, hidden by nothing
-  double one_way = 0;  // until a store is seen at the far end
-  int type = 0;      // hsa_amd_link_info_type_t: 2 PCIe, 4 xGMI
+  double first = 0;        // what the first copy over it costs on top, hidden by nothing
+  double first_store = 0;  // until the stores of a shader that also reads flow; its first data come meanwhile
+  double one_way = 0;      // until a store is seen at the far end
+  int type = 0;  // hsa_amd_link_info_type_t: 2 PCIe, 4 xGMI
   int hops = 0;
 };
 
