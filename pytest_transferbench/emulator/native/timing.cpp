@@ -16,13 +16,15 @@ Counters& counters() {
   return *instance;
 }
 
-// The way that takes longest, and what the first data over it costs.
+// The way whose last data comes last, and what the first data over it costs.
 struct Slowest {
   bool moves = false;
   double seconds = 0, first = 0;
+  double longest = 0;  // what the data of any way takes once they flow
 
   void consider(double seconds_, double first_) {
-    if (moves && seconds_ <= seconds) return;
+    longest = std::max(longest, seconds_);
+    if (moves && first_ + seconds_ <= first + seconds) return;
     moves = true;
     seconds = seconds_;
     first = first_;
@@ -65,7 +67,7 @@ Slowest slowest_write(int device, const Ways& ways, bool beside_reads) {
 
 // The time of the way that takes longest, without what its first data costs.
 double longest(int device, const Ways& ways, const std::vector<double>& missed) {
-  return std::max(slowest_read(device, ways, missed).seconds, slowest_write(device, ways, true).seconds);
+  return std::max(slowest_read(device, ways, missed).longest, slowest_write(device, ways, true).longest);
 }
 
 // Until the last of what was stored is seen where it was stored to.
