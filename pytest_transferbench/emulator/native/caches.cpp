@@ -14,6 +14,7 @@ void Footprint::Free::operator()(uint64_t* words) const { std::free(words); }
 // calloc: pages of lines that nobody reads stay untouched.
 Footprint::Footprint(const Allocation& allocation)
     : base(allocation.base),
+      number(allocation.number),
       owner(allocation.owner),
       words_(allocation.size / (8 * LINE) + 1),
       marks_(static_cast<uint64_t*>(std::calloc(words_, sizeof(uint64_t)))) {}

@@ -21,6 +21,7 @@ class Footprint {
   void mark(size_t offset, size_t nbytes);
 
   const uintptr_t base;
+  const uint64_t number;  // of the allocation
   const int owner;
 
  private:
@@ -45,7 +46,9 @@ struct Ways {
 };
 
 struct Traffic : Ways {
-  std::vector<std::unique_ptr<Footprint>> footprints;  // empty where the model has nothing to look up
+  // By number: what a cache keeps must not depend on which thread came first. Empty where the model has nothing to look
+  // up.
+  std::vector<std::unique_ptr<Footprint>> footprints;
 };
 
 // What the reads of one operation found.

@@ -20,6 +20,7 @@ struct Table {
   mutable std::shared_mutex mutex;
   std::map<uintptr_t, Allocation> allocations;
   size_t pool_used = 0;
+  uint64_t made = 0;
 };
 
 Table& table() {
@@ -75,6 +76,7 @@ hipError_t Memory::allocate(void** pointer, size_t nbytes, int owner, int device
   made.flags = flags;
   made.mapping = reinterpret_cast<uintptr_t>(mapping);
   made.mapping_size = mapping_size;
+  made.number = ++t.made;
   t.allocations[base] = made;
   t.pool_used += length;
   *pointer = bytes;
@@ -123,6 +125,7 @@ hipError_t Memory::adopt(const Allocation& allocation) {
   }
   Allocation adopted = allocation;
   adopted.owned = false;
+  adopted.number = ++t.made;
   t.allocations[adopted.base] = adopted;
   return hipSuccess;
 }
