@@ -54,7 +54,7 @@ struct Traffic : Ways {
 // What the reads of one operation found.
 struct Found {
   std::vector<uint64_t> missed;   // bytes that had to come from memory, by owner as in Traffic
-  bool translation_lost = false;  // of remote memory
+  bool translation_lost = false;  // of another device's memory
 };
 
 // Whether reads have to be remembered line by line in this model.
@@ -63,7 +63,7 @@ bool reads_are_looked_up();
 // Looks up what an operation of `device` has read, and remembers it for the operations after it.
 Found look_up(int device, const Traffic& traffic);
 
-// Forgets an allocation that is gone.
+// Forgets an allocation that is gone, or lies elsewhere now.
 void forget_reads(uintptr_t base);
 
 }  // namespace emulator

@@ -135,6 +135,7 @@ hipError_t Memory::drop(void* pointer) {
   std::unique_lock lock(t.mutex);
   const auto found = t.allocations.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == t.allocations.end() || found->second.owned) return hipErrorHostMemoryNotRegistered;
+  forget_reads(found->first);
   t.allocations.erase(found);
   return hipSuccess;
 }
@@ -145,7 +146,9 @@ void Memory::move(void* pointer, int owner) {
   const auto after = t.allocations.upper_bound(reinterpret_cast<uintptr_t>(pointer));
   if (after == t.allocations.begin()) return;
   Allocation& allocation = std::prev(after)->second;
-  if (allocation.kind == MemoryKind::Managed) allocation.owner = owner;
+  if (allocation.kind != MemoryKind::Managed || allocation.owner == owner) return;
+  forget_reads(allocation.base);
+  allocation.owner = owner;
 }
 
 std::optional<Allocation> Memory::below(const void* pointer) const {

@@ -42,7 +42,7 @@ struct Model {
   size_t l2_cache = 0;
   double launch = 0, overlap = 0, enqueue = 0, synchronize = 0;
   double write_back = 0;        // of caches by a fence at system scope
-  double cold_remote_read = 0;  // a remote read after its translation was lost
+  double cold_remote_read = 0;  // a read of another device's memory after its translation was lost
   size_t translation_reach = 0;  // bytes read elsewhere that push a translation out; 0: they are never lost
   double remote_read_of_a_unit = 0, remote_write_of_a_unit = 0;  // of one compute unit; 0: no limit
   size_t cache_capacity = 0;  // of the cache before one physical GPU's memory; 0: not modelled
