@@ -410,7 +410,6 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
     device = _device(top.table("device"), where)
     links = _links(top.table("link"))
     pairs, default_link = _pairs(top.table("links"), where, device, links)
-    cache = top.table("cache") if "cache" in top.names() else None
     dma, cpu, host = (top.table(key) for key in ("dma", "cpu", "host"))
     model = NodeModel(
         name=name,
@@ -420,7 +419,7 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         pairs=pairs,
         default_link=default_link,
         gfx=_gfx(top.table("gfx")),
-        cache_hit_gbps=cache.rate("hit_gbps") if cache else None,
+        cache_hit_gbps=_cache(top.table("cache"), links["local"]) if "cache" in top.names() else None,
         dma=DmaModel(dma.time_us("issue_us"), dma.rate("rate_gbps"), dma.size("peer_minimum", 0, 1 << 40)),
         cpu=CpuModel(
             name=cpu.text("name"),
@@ -433,10 +432,18 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         synchronize_us=host.time_us("synchronize_us"),
         faults=_faults(top.take("fault", list, []), where, device.count),
     )
-    for table in (cache, dma, cpu, host, top):
-        if table is not None:
-            table.done()
+    for table in (dma, cpu, host, top):
+        table.done()
     return model
+
+
+def _cache(table: _Table, local: LinkModel) -> float:
+    hit_gbps = table.rate("hit_gbps")
+    table.done()
+    if hit_gbps < local.usable_gbps:
+        least = f"at least link.local.usable_gbps = {local.usable_gbps:g}"
+        table.refuse("hit_gbps", hit_gbps, f"{least}: a cache is no slower than the memory behind it")
+    return hit_gbps
 
 
 def _gfx(table: _Table) -> GfxModel:

@@ -216,6 +216,14 @@ def test_spx_is_four_whole_gpus() -> None:
             "extends = 'mi300x-8'\n[cache]\nhit_gbps = 0",
             "{path}: cache.hit_gbps = 0 must be a number from 1e-06 to 1e+06",
         ),
+        (
+            "extends = 'mi300x-8'\n[cache]\nhit_gbps = 1749",
+            "{path}: cache.hit_gbps = 1749.0 must be at least link.local.usable_gbps = 1750: a cache is no slower than *",
+        ),
+        (
+            "extends = 'mi300x-8'\n[link.xgmi]\nfirst_store_us = -1",
+            "{path}: link.xgmi.first_store_us = -1 must be a number from 0 to 1e+06",
+        ),
         ("extends = 'mi300x-8'\n[cache]", "{path}: cache.hit_gbps is missing"),
         ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 1\nways = 16", "{path}: cache.ways is no key of a node model"),
         ("cache = 1\nextends = 'mi300x-8'", "{path}: cache = 1 must be a table"),
