@@ -151,30 +151,25 @@ std::vector<CompletionPtr> null_stream_dependencies(const Stream& stream) {
 }  // namespace
 
 hipError_t enqueue(const std::shared_ptr<Stream>& stream, Work work, CompletionPtr* completion) {
+  return enqueue(stream, std::vector<Work>{std::move(work)}, completion);
+}
+
+hipError_t enqueue(const std::shared_ptr<Stream>& stream, const std::vector<Work>& nodes, CompletionPtr* completion) {
   if (!stream) return hipErrorInvalidHandle;
   std::lock_guard lock(runtime().mutex);
   if (const hipError_t error = lost(stream->device)) return error;
   if (stream->capture) {
     if (stream->capture->invalidated) return hipErrorStreamCaptureInvalidated;
-    stream->capture->nodes.push_back(std::move(work));
+    std::vector<Work>& captured = stream->capture->nodes;
+    captured.insert(captured.end(), nodes.begin(), nodes.end());
     return hipSuccess;
   }
   const double enqueued = advance_host_clock(model().enqueue);
-  CompletionPtr made = stream->submit(std::move(work), null_stream_dependencies(*stream), enqueued);
-  if (completion) *completion = std::move(made);
-  return hipSuccess;
-}
-
-hipError_t enqueue_all(const std::shared_ptr<Stream>& stream, const std::vector<Work>& nodes) {
-  if (!stream) return hipErrorInvalidHandle;
-  std::lock_guard lock(runtime().mutex);
-  if (const hipError_t error = lost(stream->device)) return error;
-  if (stream->capture) return hipErrorStreamCaptureUnsupported;
-  const double enqueued = advance_host_clock(model().enqueue);
   std::vector<CompletionPtr> after = null_stream_dependencies(*stream);
   for (const Work& node : nodes) {
-    stream->submit(node, std::move(after), enqueued);
+    CompletionPtr made = stream->submit(node, std::move(after), enqueued);
     after.clear();
+    if (completion) *completion = std::move(made);
   }
   return hipSuccess;
 }

@@ -106,8 +106,8 @@ hipError_t api_on(hipStream_t handle, Body&& body, const char* call = __builtin_
 // one call. `completion` stays null for captured work.
 hipError_t enqueue(const std::shared_ptr<Stream>& stream, Work work, CompletionPtr* completion = nullptr);
 
-// Puts a captured sequence into a stream for the price of one call.
-hipError_t enqueue_all(const std::shared_ptr<Stream>& stream, const std::vector<Work>& nodes);
+// The same with several, one after another, for the price of one call; `completion` is that of the last.
+hipError_t enqueue(const std::shared_ptr<Stream>& stream, const std::vector<Work>& nodes, CompletionPtr* completion);
 
 hipError_t synchronize(const std::shared_ptr<Stream>& stream);
 hipError_t synchronize_device(int device);

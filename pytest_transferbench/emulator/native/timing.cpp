@@ -1,6 +1,7 @@
 #include "timing.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace emulator {
 namespace {
@@ -146,10 +147,15 @@ std::vector<double> lap_ends(int device, const std::vector<Lap>& laps, Traffic r
   return ends;
 }
 
-OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbytes) {
+OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbytes, double issue) {
   const DmaEngine& engine = model().dma;
-  const double rate = std::min(engine.rate, model().link(from, to).rate);
-  return {start.at + engine.issue + static_cast<double>(nbytes) / rate, OperationEnd::Data::Moved, hipSuccess};
+  const double link = model().link(from, to).dma_rate, bytes = static_cast<double>(nbytes);
+  if (nbytes <= engine.small_max) {
+    const double data = bytes / std::min(engine.small_rate, link);
+    return {start.at + std::sqrt(issue * issue + data * data), OperationEnd::Data::Moved, hipSuccess};
+  }
+  const double set_up = engine.small_max ? engine.large_setup : issue;
+  return {start.at + set_up + bytes / std::min(engine.rate, link), OperationEnd::Data::Moved, hipSuccess};
 }
 
 uint64_t moved_bytes(int from, int to) {

@@ -16,8 +16,9 @@ OperationEnd shader_end(const OperationStart& start, int device, const Traffic& 
 // lap. Counts all of it, and looks its reads up in the caches.
 std::vector<double> lap_ends(int device, const std::vector<Lap>& laps, Traffic rest);
 
-// What a DMA engine takes for one copy: issue + bytes / rate, at the slower of engine and link.
-OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbytes);
+// What a copy takes that a DMA engine makes, or a shader where the engines' curve is its, too: issue + bytes / rate, at
+// the slower of engine and link, or the two curves of models/mi300x-8.toml.
+OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbytes, double issue);
 
 // Bytes that have moved from one owner to another, all operations together; HOST is allowed.
 uint64_t moved_bytes(int from, int to);
