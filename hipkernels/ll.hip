@@ -33,13 +33,13 @@ struct tb_ll_report {
   tb_u64 late, wrong_words, first, last, mask, sum, wrong_bytes;
 };
 
-// A wait that ends by itself. The clock is looked at on every 256th poll only, and from then on.
+// A wait that ends by itself. The clock is looked at after every TB_POLLS_A_LOOK polls only, and from then on.
 struct tb_wait {
   tb_u32 polls;
   tb_u64 began;
 };
 
-__device__ inline bool tb_looks_at_clock(tb_wait& wait) { return (++wait.polls & 255) == 0; }
+__device__ inline bool tb_looks_at_clock(tb_wait& wait) { return ++wait.polls % TB_POLLS_A_LOOK == 0; }
 
 __device__ inline bool tb_is_over(tb_wait& wait, tb_u64 ticks) {
   const tb_u64 now = tb_deadline_clock();
@@ -260,15 +260,14 @@ __device__ inline void tb_send_message(tb_u64* ring, const tb_share& share, tb_u
 // All flags, the threads of the block sharing them; then all data.
 __device__ inline void tb_receive_message(tb_u64* ring, const tb_share& share, tb_u64 flag, tb_u32 iteration,
                                           tb_u64 ticks, tb_taken& taken, tb_ll_report* report, tb_u32* leaving) {
+  bool late = false;
   for (tb_u32 i = threadIdx.x; i < share.turns * TB_ROWS; i += TB_THREADS) {
     const tb_u32 line = tb_line(share, i / TB_ROWS, i % TB_ROWS);
     tb_wait wait = {};
-    while (line < share.lines && tb_load_system(tb_flag_of(ring, line)) != flag) {
-      if (!tb_looks_at_clock(wait) || !tb_is_over(wait, ticks)) continue;
-      tb_give_up(report, iteration, leaving);
-      break;
-    }
+    while (!late && line < share.lines && tb_load_system(tb_flag_of(ring, line)) != flag)
+      late = tb_looks_at_clock(wait) && tb_is_over(wait, ticks);
   }
+  if (late) tb_give_up(report, iteration, leaving);
   __syncthreads();
   if (*leaving) return;
   for (tb_u32 turn = 0; turn < share.turns; turn += TB_AHEAD) {

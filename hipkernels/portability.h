@@ -19,6 +19,7 @@ typedef unsigned long long tb_u64;
 struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 #define TB_KERNEL(threads, ...) extern "C" __global__ void
 #define TB_UNROLLED _Pragma("GCC unroll 32")
+#define TB_POLLS_A_LOOK 8  // a look at the clock costs next to nothing there, a poll that sees nothing new very much
 #define TB_GLOBAL
 #define TB_IS_GLOBAL(pointer) (void)0
 #define TB_SETTLE(loaded) (void)0
@@ -26,6 +27,7 @@ struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 typedef tb_u32 tb_v4 __attribute__((ext_vector_type(4)));
 #define TB_KERNEL(threads, ...) extern "C" __global__ void __launch_bounds__(threads)
 #define TB_UNROLLED _Pragma("unroll")
+#define TB_POLLS_A_LOOK 256
 #define TB_GLOBAL __attribute__((address_space(1)))
 #define TB_IS_GLOBAL(pointer) (void)0
 #define TB_SETTLE(loaded) asm volatile("" : "+v"(loaded))
@@ -33,6 +35,7 @@ typedef tb_u32 tb_v4 __attribute__((ext_vector_type(4)));
 struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };
 #define TB_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define TB_UNROLLED _Pragma("unroll")
+#define TB_POLLS_A_LOOK 256
 #define TB_GLOBAL
 #define TB_IS_GLOBAL(pointer) __builtin_assume(__isGlobal(pointer))
 #define TB_SETTLE(loaded) (void)0

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Case,
         Executor,
         Memory,
+        Message,
         Method,
         RotationPlan,
         Test,
@@ -30,7 +31,17 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "transfer": ("Case", "Executor", "Memory", "Method", "RotationPlan", "Test", "Transfer", "parse_transfer"),
+    "transfer": (
+        "Case",
+        "Executor",
+        "Memory",
+        "Message",
+        "Method",
+        "RotationPlan",
+        "Test",
+        "Transfer",
+        "parse_transfer",
+    ),
     "measurement": ("Finding", "GBps", "Measurement"),
     "node": ("Node",),
     "judge.verdict": (
@@ -57,6 +68,7 @@ __all__ = [
     "Invalid",
     "Measurement",
     "Memory",
+    "Message",
     "Method",
     "Node",
     "RotationPlan",

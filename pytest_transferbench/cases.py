@@ -11,9 +11,14 @@ import pytest
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import DEFAULT_EXECUTORS, DEFAULT_OPS, Settings, mark_text, with_mark
 from pytest_transferbench.transfer import (
+    LL,
+    AnyCase,
+    AnyTransfer,
     Case,
     Executor,
     Memory,
+    Message,
+    MessageCase,
     Test,
     Transfer,
     TransferOrTest,
@@ -28,18 +33,23 @@ REAL_SIZES = (4 << 20, 64 << 20, 256 << 20)
 EMULATED_SIZES = (1 << 20, 4 << 20, 16 << 20)
 EMULATED_SAMPLES, EMULATED_WARMUPS = 1, 1
 HOST_SIZES = (1 << 20, 16 << 20, 64 << 20)
+MESSAGE_SIZES = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20)
+EMULATED_MESSAGE_SIZES = (8, 1 << 10, 64 << 10, 1 << 20)
+EMULATED_ITERATIONS, MESSAGE_WARMUPS = 3, 10
 CASE_LIMIT = 5000
 """Above this many cases of one function, one pair for each link class of each device is enough to start with."""
 
+_NAMED_PAIRS = ("gpu", "host", "all", "peers")
 _GPUS_FOR_GPU_PAIRS = {"push": 2, "pull": 2, "local": 1, "relay": 3}
 _GPUS_FOR_HOST_PAIRS = {"push": 1, "pull": 1, "local": 0, "relay": 0}
 
 PEERS = "peers"
+"""Stands for all the other selected GPUs at the far end of a pair."""
+ONE_WAY, PING_PONG = "one-way", "ping-pong"
 PLACES = ("first", "second")
 """What the first two selected GPUs are called in a list of pairs."""
-"""Stands for all the other selected GPUs at the far end of a pair."""
 
-Unsupported = Callable[[TransferOrTest, Node, int], str | None]
+Unsupported = Callable[[AnyCase, Node], str | None]
 
 
 @dataclass(frozen=True)
@@ -48,15 +58,17 @@ class Request:
 
     ``pairs`` is ``gpu``, ``host``, ``all`` or a comma-separated list such as ``G0-G1,C0-G0``; ``peers``, or a list such
     as ``peers-G0,G0-peers``, asks for Tests of one GPU with all the others. With ``transfers`` given, those alone are
-    run, and pairs, ops and executors do not matter.
+    run, and pairs, ops and executors do not matter. ``messages`` is ``one-way`` or ``ping-pong`` where Messages are
+    asked for, between the GPUs of every pair, and empty elsewhere.
     """
 
     settings: Settings
     pairs: str = "gpu"
     floor_gbps: float | None = None
-    transfers: tuple[TransferOrTest | str, ...] = ()
+    transfers: tuple[AnyTransfer | str, ...] = ()
     control: bool = False
     variant: str = ""
+    messages: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,11 +76,11 @@ class Planned:
     """One item to be: its id, its case, and why it is skipped, if it is. Without a case there is always a reason."""
 
     name: str
-    case: Case | None
+    case: AnyCase | None
     skip: str | None = None
 
     def as_param(self) -> Any:
-        """Return what ``parametrize`` takes: the Transfer or Test, with its id and marks."""
+        """Return what ``parametrize`` takes: what is moved, with its id and marks."""
         marks: list[Any] = []
         if self.case is not None:
             marks.append(transfer_mark(self.case))
@@ -101,19 +113,20 @@ class _Route:
 
 @dataclass
 class _Skips:
-    """Why Transfers are skipped on a node; asked once a route, not once a size."""
+    """Why cases are skipped on a node; asked once a route, not once a size."""
 
     node: Node
     gpus: tuple[int, ...]
-    sub_iterations: int
     unsupported: Unsupported
     known: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
 
-    def reason(self, transfer: TransferOrTest) -> str | None:
+    def reason(self, case: AnyCase) -> str | None:
+        transfer = case.transfer
+        if isinstance(case, MessageCase):  # its blocks follow from its size
+            return missing(transfer, self.node, self.gpus) or self.unsupported(case, self.node)
         route = (transfer.sources, transfer.executor, transfer.destinations, transfer.subexecutors)
         if route not in self.known:
-            reason = missing(transfer, self.node, self.gpus)
-            self.known[route] = reason or self.unsupported(transfer, self.node, self.sub_iterations)
+            self.known[route] = missing(transfer, self.node, self.gpus) or self.unsupported(case, self.node)
         return self.known[route]
 
 
@@ -124,19 +137,22 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
     a Transfer that is none.
     """
     keywords: dict[str, object] = {}
-    transfers: tuple[TransferOrTest | str, ...] = ()
+    transfers: tuple[AnyTransfer | str, ...] = ()
     for mark in marks:
         keywords = {**mark.kwargs, **keywords}
         transfers = transfers or mark.args
     for transfer in transfers:
-        if not isinstance(transfer, Transfer | Test | str):
+        if not isinstance(transfer, AnyTransfer | str):
             raise ValueError(
                 f"@pytest.mark.transferbench({transfer!r}): give Transfers, Tests or their notation, such as "
-                "'G1->G0->G0'"
+                "'G1->G0->G0', or Messages"
             )
     control = keywords.get("control", False)
     if not isinstance(control, bool):
         raise ValueError(f"@pytest.mark.transferbench(control={control!r}): use True or False")
+    messages = mark_text(keywords.get("messages", ""))
+    if messages not in ("", ONE_WAY, PING_PONG):
+        raise ValueError(f"@pytest.mark.transferbench(messages={messages!r}): use {ONE_WAY} or {PING_PONG}")
     return Request(
         with_mark(settings, keywords),
         mark_text(keywords.get("pairs", "gpu")),
@@ -144,6 +160,7 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
         transfers,
         control,
         mark_text(keywords.get("variant", "")),
+        messages,
     )
 
 
@@ -151,27 +168,21 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
     """Return the cases of ``request`` on ``node``, restricted to the selected ``gpus``.
 
     The sizes of one route follow each other, the largest first: that one can stand in for a link rate nobody knows.
-    ``unsupported`` tells why the engine cannot run a Transfer with so many sub-iterations, or None. Where nothing is
-    left, one skipped item for each op and executor says why. Raises ``ValueError`` in one line for pairs and
-    notations that make no Transfer.
+    ``unsupported`` tells why a case cannot be run on the node, or None. Where nothing is left, one skipped item for
+    each op and executor says why. Raises ``ValueError`` in one line for pairs and notations that make no Transfer, and
+    for Messages that nobody could send on this node as asked.
     """
     settings = request.settings
+    skips = _Skips(node, gpus, unsupported)
+    if request.messages:
+        return _message_plan(request, node, gpus, skips)
     sizes = tuple(sorted(settings.sizes or default_sizes(node), reverse=True))
-    skips = _Skips(node, gpus, settings.sub_iterations, unsupported)
     if request.transfers:
         given_transfers = [
             t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)
         ]
         return Plan(tuple(_planned(given_transfers, request, skips)))
-    routes = list(_routes(request, gpus))
-    note = None
-    if len(routes) * len(sizes) > CASE_LIMIT and not settings.all_pairs:
-        asked = len(routes) * len(sizes)
-        routes = _one_pair_per_link_class(routes, node)
-        note = (
-            f"{asked} cases are more than {CASE_LIMIT}: one pair for each link class of each device is run, "
-            f"{len(routes) * len(sizes)} cases; --transfer-all-pairs runs them all"
-        )
+    routes, note = _within_limit(list(_routes(request, gpus)), len(sizes), settings, node)
     transfers = [
         transfer for route in routes for transfer in route.sized(sizes, _blocks(route.executor, settings.subexecutors))
     ]
@@ -189,6 +200,11 @@ def default_sizes(node: Node) -> tuple[int, ...]:
     return REAL_SIZES if node.devices else HOST_SIZES
 
 
+def default_message_sizes(node: Node) -> tuple[int, ...]:
+    """Return the sizes in bytes of the messages that are sent where none were asked for."""
+    return EMULATED_MESSAGE_SIZES if node.emulated else MESSAGE_SIZES
+
+
 def for_node(settings: Settings, node: Node) -> Settings:
     """Return ``settings`` with the fewer samples and warm-ups that an emulated node needs, where none were asked for.
 
@@ -200,6 +216,7 @@ def for_node(settings: Settings, node: Node) -> Settings:
         settings,
         samples=settings.samples if settings.given("samples") else EMULATED_SAMPLES,
         warmups=settings.warmups if settings.given("warmups") else EMULATED_WARMUPS,
+        ll_iterations=settings.ll_iterations if settings.given("ll_iterations") else EMULATED_ITERATIONS,
     )
 
 
@@ -218,7 +235,7 @@ def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:
     return tuple(sorted(asked))
 
 
-def missing(transfer: TransferOrTest, node: Node, gpus: tuple[int, ...]) -> str | None:
+def missing(transfer: AnyTransfer, node: Node, gpus: tuple[int, ...]) -> str | None:
     """Return why ``transfer`` names a GPU that is not there or not selected, or None."""
     owners = [transfer.owner_of(memory) for memory in (*transfer.sources, *transfer.destinations)]
     there = {device.index for device in node.devices}
@@ -230,23 +247,25 @@ def missing(transfer: TransferOrTest, node: Node, gpus: tuple[int, ...]) -> str 
     return None
 
 
-def transfer_mark(case: Case) -> pytest.MarkDecorator:
+def transfer_mark(case: AnyCase) -> pytest.MarkDecorator:
     """Return the mark an item carries for ``-m "transfer(op='pull', size='64M')"``; its argument is the case."""
     transfer = case.transfer
     source, destination = transfer.end_names
     return pytest.mark.transfer.with_args(
         case,
         op=transfer.op,
-        exe=transfer.executor.word,
+        exe=transfer.by,
         src=source,
         dst=destination,
         size=format_size(transfer.nbytes),
     )
 
 
-def case_of(transfer: TransferOrTest, request: Request) -> Case:
-    """Return ``transfer`` as a case measured as ``request`` says."""
+def case_of(transfer: AnyTransfer, request: Request, node: Node) -> AnyCase:
+    """Return ``transfer`` as a case measured as ``request`` says; raises ``ValueError`` for one within one GPU."""
     settings = request.settings
+    if isinstance(transfer, Message):
+        return _message_case(transfer, request, node)
     return Case(
         transfer,
         samples=settings.samples,
@@ -259,6 +278,26 @@ def case_of(transfer: TransferOrTest, request: Request) -> Case:
         control=request.control,
         floor_gbps=request.floor_gbps,
         warm_cold_limit=settings.warm_cold if settings.given("warm_cold") else None,
+    )
+
+
+def _message_case(message: Message, request: Request, node: Node) -> MessageCase:
+    settings = request.settings
+    if message.loopback and not settings.ll_loopback:
+        raise ValueError(
+            f"{message.notation()} goes to the GPU it comes from: name two, or allow it with --transfer-ll-loopback"
+        )
+    return MessageCase(
+        message,
+        samples=settings.ll_iterations,
+        warmups=settings.warmups if settings.given("warmups") or node.emulated else MESSAGE_WARMUPS,
+        most_blocks=settings.ll_blocks,
+        ring_kind=settings.ll_memory,
+        timeout_seconds=settings.ll_timeout_seconds,
+        validate=settings.validate,
+        variant=request.variant,
+        floor_gbps=request.floor_gbps,
+        control=request.control,
     )
 
 
@@ -275,7 +314,7 @@ def read_transfer(text: str, nbytes: int | None, subexecutors: int) -> TransferO
     )
 
 
-def link_class_of(transfer: TransferOrTest, node: Node) -> str:
+def link_class_of(transfer: AnyTransfer, node: Node) -> str:
     """Return the class of the link between the ends of ``transfer``, ``local`` or ``host`` where there is none.
 
     Where the Transfers of a Test differ, classes are joined by ``+``.
@@ -292,10 +331,57 @@ def _blocks(executor: Executor, subexecutors: int) -> int:
     return subexecutors if executor.word == "gfx" else 0
 
 
-def _planned(transfers: Iterable[TransferOrTest], request: Request, skips: _Skips) -> Iterator[Planned]:
+def _planned(transfers: Iterable[AnyTransfer], request: Request, skips: _Skips) -> Iterator[Planned]:
     for transfer in dict.fromkeys(transfers):
-        case = case_of(transfer, request)
-        yield Planned(case.name, case, skips.reason(transfer))
+        case = case_of(transfer, request, skips.node)
+        yield Planned(case.name, case, skips.reason(case))
+
+
+def _message_plan(request: Request, node: Node, gpus: tuple[int, ...], skips: _Skips) -> Plan:
+    """The Messages between the GPUs of every pair: protocol by protocol, the smallest first."""
+    settings = request.settings
+    sizes = sorted(settings.sizes or default_message_sizes(node))
+    one_way = [(protocol, size) for protocol in settings.ll_protocols for size in sizes]
+    round_trips = [protocol for protocol in settings.ll_protocols if protocol == LL]
+    of_each_pair = len(one_way if request.messages == ONE_WAY else round_trips)
+    routes = [
+        _Route("push", source, Executor("G", source.index), destination)
+        for source, destination in _pairs(request.pairs, gpus)
+        if request.pairs not in _NAMED_PAIRS or settings.ll_loopback or source != destination
+    ]
+    routes, note = _within_limit(routes, of_each_pair, settings, node)
+    ends = [(route.source, route.destination) for route in routes]
+    if request.messages == ONE_WAY:
+        messages = [Message(protocol, *pair, size) for pair in ends for protocol, size in one_way]
+    else:
+        messages = [Message.ping_pong(*pair) for pair in ends for _ in round_trips]
+    items = [*_planned(messages, request, skips)]
+    if not items:
+        items.append(Planned(f"{request.messages}-no-message", None, _why_no_message(request, node, gpus)))
+    return Plan(tuple(items), note)
+
+
+def _why_no_message(request: Request, node: Node, gpus: tuple[int, ...]) -> str:
+    if not node.devices:
+        return _no_gpu(node)
+    if request.messages == PING_PONG and LL not in request.settings.ll_protocols:
+        return "a ping-pong is a line of ll, which --transfer-ll-protocols leaves out"
+    selected = ", ".join(map(str, gpus))
+    return f"messages need 2 GPUs; selected: {selected}; --transfer-ll-loopback sends them within one"
+
+
+def _within_limit(
+    routes: list[_Route], cases_of_each: int, settings: Settings, node: Node
+) -> tuple[list[_Route], str | None]:
+    """Keep all routes, or one pair for each link class of each device where that makes too many cases; and say so."""
+    asked = len(routes) * cases_of_each
+    if asked <= CASE_LIMIT or settings.all_pairs:
+        return routes, None
+    kept = _one_pair_per_link_class(routes, node)
+    return kept, (
+        f"{asked} cases are more than {CASE_LIMIT}: one pair for each link class of each device is run, "
+        f"{len(kept) * cases_of_each} cases; --transfer-all-pairs runs them all"
+    )
 
 
 def _routes(request: Request, gpus: tuple[int, ...]) -> Iterator[_Route]:
@@ -312,7 +398,7 @@ def _pairs(text: str, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
     host, devices = Memory("C", 0), [Memory("G", index) for index in gpus]
     gpu_pairs = [(source, destination) for source in devices for destination in devices]
     host_pairs = [(host, host), *((host, d) for d in devices), *((d, host) for d in devices)]
-    named = {"gpu": gpu_pairs, "host": host_pairs, "all": gpu_pairs + host_pairs, PEERS: []}
+    named = dict(zip(_NAMED_PAIRS, (gpu_pairs, host_pairs, gpu_pairs + host_pairs, []), strict=True))
     if text in named:
         return named[text]
     tokens = _pair_tokens(text, gpus)
@@ -378,8 +464,8 @@ def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tu
             yield Executor(kind.letter, home.index)
 
 
-def _given_transfers(given: TransferOrTest | str, sizes: Sequence[int], subexecutors: int) -> Iterator[TransferOrTest]:
-    """A Transfer or Test as it is; a notation for each size, which gives equal Transfers where it names its own."""
+def _given_transfers(given: AnyTransfer | str, sizes: Sequence[int], subexecutors: int) -> Iterator[AnyTransfer]:
+    """What is given, as it is; a notation for each size, which gives equal Transfers where it names its own."""
     if isinstance(given, str):
         yield from (read_transfer(given, size, subexecutors) for size in sizes)
     else:

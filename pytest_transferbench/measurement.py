@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_transferbench.transfer import TransferOrTest
+from pytest_transferbench.transfer import AnyTransfer, Message
 
 
 class GBps(float):
@@ -112,7 +112,7 @@ class Measurement:
     """
 
     key: str
-    transfer: TransferOrTest
+    transfer: AnyTransfer
     op: str
     link_class: str
     nbytes: int
@@ -161,6 +161,20 @@ class Measurement:
         return GBps(self.transfer.total_bytes / ninetieth / 1e9)
 
     @property
+    def seconds(self) -> float:
+        """Median seconds of a steady copy or message; half of a round trip."""
+        arm = self.arm("steady")
+        return arm.median_seconds if arm else math.nan
+
+    @property
+    def p99_seconds(self) -> float:
+        """The seconds that 99 in 100 steady copies or messages do not exceed (numpy's default interpolation)."""
+        arm = self.arm("steady")
+        if arm is None or len(arm.seconds) < 2:
+            return self.seconds
+        return statistics.quantiles(arm.seconds, n=100, method="inclusive")[-1]
+
+    @property
     def cold_gbps(self) -> GBps:
         return self.arm_gbps("cold")
 
@@ -188,6 +202,7 @@ class Measurement:
         data = dataclasses.asdict(self)
         data["transfer"] = self.transfer.notation()
         data["ends"] = list(self.transfer.end_names)
+        data["protocol"] = self.transfer.protocol.name if isinstance(self.transfer, Message) else None
         data["total_bytes"] = self.transfer.total_bytes
         data["link_class"] = str(self.link_class)  # xdist carries exact types alone, no StrEnum
         data["figures"] = {
@@ -196,5 +211,7 @@ class Measurement:
             "cold_gbps": float(self.cold_gbps),
             "warm_gbps": float(self.warm_gbps),
             "warm_cold": self.warm_cold,
+            "seconds": self.seconds,
+            "p99_seconds": self.p99_seconds,
         }
         return data

@@ -16,7 +16,15 @@ from typing import Any, Literal
 
 import pytest
 
-from pytest_transferbench.transfer import EXECUTORS, executor_kind, parse_size, parse_sizes
+from pytest_transferbench.transfer import (
+    EXECUTORS,
+    PROTOCOLS,
+    Protocol,
+    executor_kind,
+    parse_size,
+    parse_sizes,
+    protocols,
+)
 
 OPS = ("push", "pull", "local", "relay")
 """The kinds of Transfer that can be asked for."""
@@ -24,7 +32,10 @@ DEFAULT_OPS = ("push", "pull", "local")
 DEFAULT_EXECUTORS = tuple(row.word for row in sorted(EXECUTORS, key=lambda row: row.on))
 RUNTIMES = ("auto", "rocm", "cuda", "emulator")
 MAX_COUNT = 1_000_000
-"""The most samples, sub-iterations, warm-ups or SubExecutors one may ask for."""
+"""The most samples, sub-iterations, warm-ups, SubExecutors, blocks or iterations one may ask for."""
+RING_KINDS = {"uncached": "U", "fine": "F", "coarse": "G"}
+"""Memory that an LL ring may lie in, and its letter."""
+MAX_TIMEOUT_SECONDS = 86_400
 
 Validate = Literal["end", "each", "off"]
 
@@ -36,6 +47,7 @@ class Settings:
     ``gpus`` holds GPU indices in the order given and is ``None`` when none were named; ``all_gpus`` is ``--gpus=all``.
     ``sizes`` are bytes. ``sizes``, ``executors`` and ``ops`` are ``None`` where nothing was asked: what is then run
     depends on the node. ``rotate_bytes`` is the rotation budget, ``None`` to let the caches decide, 0 for off.
+    ``ll_memory`` is the letter of the memory that an LL ring lies in, empty to leave it to the GPU.
     ``sources`` tells for every setting that was given where it came from, such as ``--gpus`` or ``NUM_WARMUPS``.
     """
 
@@ -55,6 +67,12 @@ class Settings:
     validate: Validate = "end"
     warm_cold: float = 1.15
     all_pairs: bool = False
+    ll_protocols: tuple[Protocol, ...] = PROTOCOLS
+    ll_iterations: int = 100
+    ll_blocks: int = 64
+    ll_timeout_seconds: float = 30.0
+    ll_memory: str = ""
+    ll_loopback: bool = False
     journal: Path | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -145,7 +163,7 @@ def _choice(text: str, name: str, allowed: Collection[str]) -> Mapping[str, Any]
 def _emulate(text: str) -> Mapping[str, Any]:
     if not text.strip():
         raise ValueError("no node model given: name one, such as mi300x-8, or a .toml file")
-    return {"emulate": text}
+    return {"emulate": _without_nul(text)}
 
 
 def _rotate(text: str) -> Mapping[str, Any]:
@@ -176,6 +194,20 @@ def _limit(text: str) -> Mapping[str, Any]:
     return {"warm_cold": limit}
 
 
+def _timeout(text: str) -> Mapping[str, Any]:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
+        raise ValueError(f"bad timeout {text!r}: use seconds above 0, at most {MAX_TIMEOUT_SECONDS}")
+    return {"ll_timeout_seconds": seconds}
+
+
+def _ring_memory(text: str) -> Mapping[str, Any]:
+    return {"ll_memory": RING_KINDS[_choice(text, "ll_memory", RING_KINDS)["ll_memory"]]}
+
+
 def _flag(text: str, name: str) -> Mapping[str, Any]:
     return {name: _choice(text, name, ("yes", "no"))[name] == "yes"}
 
@@ -183,7 +215,13 @@ def _flag(text: str, name: str) -> Mapping[str, Any]:
 def _journal(text: str) -> Mapping[str, Any]:
     if not text.strip():
         raise ValueError("no path given: name the file to write")
-    return {"journal": Path(text)}
+    return {"journal": Path(_without_nul(text))}
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a path holds no NUL character: give the name of a file")
+    return text
 
 
 def _always_validate(text: str) -> str:
@@ -201,7 +239,8 @@ OPTIONS = (
         _gpus, short="--gpus",
     ),
     Option(
-        "sizes", "SIZES", "4M,64M,256M; emulated 1M,4M,16M; host only 1M,16M,64M",
+        "sizes", "SIZES",
+        "4M,64M,256M; emulated 1M,4M,16M; host only 1M,16M,64M; messages 8 to 128M, emulated 8,1K,64K,1M",
         "bytes to move: a list of sizes and ranges, such as 4M,64M or 8M..512M or 1K..512M:4",
         lambda text: {"sizes": parse_sizes(text)}, short="--sizes", mark="sizes",
     ),
@@ -223,7 +262,8 @@ OPTIONS = (
     ),
     Option(
         "rotate", "BYTES", "auto: the larger of 256M and twice the larger last-level cache of the two ends",
-        "memory over which a source in GPU memory that a GPU reads rotates, so that no cache holds it; 0 turns it off",
+        "memory over which a source in GPU memory that a GPU reads rotates, so that no cache holds it; less "
+        "than twice the caches does not count as rotation; 0 turns it off",
         _rotate, environment="SRC_ROTATE_BYTES", mark="rotate",
     ),
     Option(
@@ -236,7 +276,8 @@ OPTIONS = (
         lambda text: _count(text, "sub_iterations", 1), environment="NUM_SUBITERATIONS", mark="sub_iterations",
     ),
     Option(
-        "warmups", "N", "3; emulated 1", "least number of untimed copies before a sample",
+        "warmups", "N", "3; messages 10; emulated 1",
+        "least number of untimed copies before a sample, and of untimed messages before the timed ones",
         lambda text: _count(text, "warmups", 0), environment="NUM_WARMUPS", mark="warmups",
     ),
     Option(
@@ -253,12 +294,38 @@ OPTIONS = (
         environment="ALWAYS_VALIDATE", translate=_always_validate, mark="validate",
     ),
     Option(
-        "warm_cold", "RATIO", "1.15; 1.35 with rotation off", "warm over cold bandwidth above which a pull is "
-        "CONTAMINATED", _limit, mark="warm_cold",
+        "warm_cold", "RATIO", "1.15; 1.35 where nothing rotates, or less than caches hold",
+        "warm over cold bandwidth above which a pull is CONTAMINATED", _limit, mark="warm_cold",
     ),
     Option(
         "all_pairs", "yes|no", "no", "run every pair even above 5000 cases", lambda text: _flag(text, "all_pairs"),
         flag=True,
+    ),
+    Option(
+        "ll_protocols", "LIST", "all",
+        "LL flag protocols that carry messages: all, ll, and ll64, ll128 or ll256, alone or with -sc, -sc+wb or -tf",
+        lambda text: {"ll_protocols": protocols(text)}, mark="protocols",
+    ),
+    Option(
+        "ll_iterations", "N", "100; emulated 3", "timed messages, one after the other",
+        lambda text: _count(text, "ll_iterations", 1), mark="iterations",
+    ),
+    Option(
+        "ll_blocks", "N", "64, as RCCL's llx_latency_bench", "most blocks that send a message, and as many receive it",
+        lambda text: _count(text, "ll_blocks", 1), mark="ll_blocks",
+    ),
+    Option(
+        "ll_timeout", "SECONDS", "30", "longest that a kernel waits for a flag or an ACK before it is a TIMEOUT",
+        _timeout, mark="timeout",
+    ),
+    Option(
+        "ll_memory", "KIND", "uncached on AMD, coarse on NVIDIA",
+        "memory of the ring that flags are polled in, and of the ACK: " + ", ".join(RING_KINDS),
+        _ring_memory, mark="ring_memory",
+    ),
+    Option(
+        "ll_loopback", "yes|no", "no", "send messages within one GPU, too", lambda text: _flag(text, "ll_loopback"),
+        flag=True, mark="loopback",
     ),
     Option(
         "journal", "PATH", "transferbench/<time>.jsonl in pytest's cache",
@@ -270,6 +337,8 @@ MARK_ONLY = {
     "pairs": "which ends: gpu (GPU pairs and GPUs with themselves, the default), host, all, or a list such as "
     "G0-G1,C0-G0 (source-destination); peers, or peers-G0 and G0-peers in a list: one GPU with all the others at the "
     "same time; first and second in a list stand for the first two GPUs selected",
+    "messages": "one-way or ping-pong: the argument transfer is a Message, sent by LL flag protocols between the GPUs "
+    "of every pair; ops and executors do not matter then",
     "control": "True for a case that shows an artefact on purpose: it is measured and never judged or a baseline",
     "variant": "a word at the end of the ids, to tell two functions' cases of one Transfer apart",
     "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",
@@ -383,6 +452,8 @@ def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:
 
 def mark_text(value: object) -> str:
     """Return a mark's value as the text an option would have: lists are joined by commas."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value)

@@ -7,21 +7,26 @@ What a run finds out about the machine is found when it is first needed, see :mo
 from __future__ import annotations
 
 import os
+import secrets
+import sys
+import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pytest_transferbench import cases, options
 from pytest_transferbench.isolation import deadlines, xdist
 from pytest_transferbench.report import asserts, header, junit, transport
+from pytest_transferbench.report.crash import lead_with_verdict
 from pytest_transferbench.report.reporter import Reporter
 from pytest_transferbench.report.terminal import live_status
 from pytest_transferbench.session.item import ItemBench
 from pytest_transferbench.session.run import Run
-from pytest_transferbench.transfer import Case
+from pytest_transferbench.transfer import AnyCase
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
@@ -35,7 +40,8 @@ _WATCHDOG = pytest.StashKey[deadlines.Watchdog]()
 _XDIST = pytest.StashKey[xdist.XdistHooks]()
 _HEADER_SHOWN = pytest.StashKey[bool]()
 _ITEM_BENCH = pytest.StashKey[ItemBench]()
-_ENDS_AT = pytest.StashKey[float]()
+_ANNOUNCEMENTS = pytest.StashKey[deadlines.Announcements]()
+_ASKED = pytest.StashKey[bool]()
 
 # The suites' asserts read as well as a project's own, also where python_files does not name them.
 pytest.register_assert_rewrite("pytest_transferbench.suites")
@@ -82,7 +88,11 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(run.error)
         xdist.allow_restarts(config)
     if xdist.is_controller(config):
-        config.stash[_XDIST] = xdist.XdistHooks(run.for_workers())
+        config.stash[_ANNOUNCEMENTS] = deadlines.Announcements(
+            Path(tempfile.gettempdir()) / f"pytest-transferbench-{secrets.token_hex(8)}"
+        )
+        handed = {**run.for_workers(), "announcements": str(config.stash[_ANNOUNCEMENTS].folder)}
+        config.stash[_XDIST] = xdist.XdistHooks(handed)
         config.pluginmanager.register(config.stash[_XDIST], "transferbench-xdist")
     if not xdist.is_worker(config):
         config.stash[_REPORTER] = Reporter(
@@ -90,6 +100,9 @@ def pytest_configure(config: pytest.Config) -> None:
             run.settings.journal if run.resolved else None,
             node=lambda: run.node if run.resolved else None,
             collected=lambda: config.stash[_XDIST].collected if _XDIST in config.stash else run.items,
+            announced=lambda nodeid: (
+                config.stash[_ANNOUNCEMENTS].ends_at(nodeid) if _ANNOUNCEMENTS in config.stash else None
+            ),
             worker_error=lambda: config.stash[_XDIST].error if _XDIST in config.stash else None,
         )
         config.pluginmanager.register(config.stash[_REPORTER], "transferbench-reporter")
@@ -99,6 +112,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Close the journal, the engine within a deadline of its own, and the watchdog's file."""
     if _REPORTER in config.stash:
         config.stash[_REPORTER].close()
+    if _ANNOUNCEMENTS in config.stash:
+        config.stash[_ANNOUNCEMENTS].close()
     watchdog = config.stash.get(_WATCHDOG, None)
     if watchdog is not None:
         watchdog.arm(deadlines.CLOSE_SECONDS)
@@ -127,13 +142,38 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[
     return collected
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
+    """Refuse misused marks in a unittest class: pytest generates no tests of its methods."""
+    report: pytest.CollectReport = yield
+    if isinstance(collector, pytest.Class) and _is_unittest(collector.obj):
+        own, items = collector.own_markers, cast("Iterable[pytest.Function]", report.result or ())
+        refused = (_misuse(item, [*own, *item.own_markers], item.fixturenames) for item in items)
+        line = next(filter(None, refused), None)
+        if line is not None:
+            report.outcome, report.longrepr, report.result = "failed", f"{collector.name}: {line}", []
+    return report
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Turn the argument ``transfer`` of our test functions into cases."""
     run = metafunc.config.stash.get(_RUN, None)
     if run is None or not _is_ours(metafunc.definition, metafunc.fixturenames):
         return
-    _refuse_misuse(metafunc)
+    definition = metafunc.definition
+    misuse = _misuse(definition, definition.own_markers, metafunc.fixturenames)
+    if misuse:
+        pytest.fail(misuse, pytrace=False)
     generates = "transfer" in metafunc.fixturenames and not _parametrizes_itself(metafunc)
+    if generates and (own_fixtures := _own_fixtures(definition)):
+        # A fixture of the project's own that happens to have this name gives the values, where no mark asks for ours.
+        generates = definition.get_closest_marker("transferbench") is not None
+        if generates and own_fixtures[-1].params is not None:
+            pytest.fail(
+                f"{definition.name}: the mark transferbench and the params of a fixture transfer both say what to "
+                "measure: give one of the two",
+                pytrace=False,
+            )
     if not run.ready():
         if generates:
             metafunc.parametrize("transfer", [pytest.param(None, id="not-resolved")])
@@ -163,9 +203,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep a way to the real standard error, for the traceback of an item that hangs."""
-    run = session.config.stash.get(_RUN, None)
-    if run is not None and run.items:
+    """Keep a way to the real standard error, for the traceback of an item that hangs; any may prove to be ours."""
+    if _RUN in session.config.stash:
         session.config.stash[_WATCHDOG] = deadlines.Watchdog()
 
 
@@ -175,13 +214,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let no deadline outlive its item."""
-    watchdog = item.config.stash.get(_WATCHDOG, None)
-    if watchdog is None or not _is_ours(item):
-        return (yield)
     try:
         return (yield)
     finally:
-        watchdog.cancel()
+        watchdog = item.config.stash.get(_WATCHDOG, None)
+        if watchdog is not None:
+            watchdog.cancel()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -191,37 +229,31 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Here and not around the whole item: pytest's own ``faulthandler_timeout`` is set there, and the last one counts.
     pytest cancels it for us when somebody enters the debugger.
     """
-    watchdog = item.config.stash.get(_WATCHDOG, None)
-    if watchdog is None or not _is_ours(item):
-        return
-    run = item.config.stash[_RUN]
-    if run.blocked():
-        pytest.fail(str(run.blocked()), pytrace=False)
-    seconds = deadlines.deadline_seconds(_case_of(item), run.node, first=not run.opened)
-    watchdog.arm(seconds)
-    item.stash[_ENDS_AT] = time.time() + seconds
+    if _RUN in item.config.stash and _is_ours(item):
+        _set_deadline(item, _unblocked(item.config), _case_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what was measured on the report: it crosses pytest-xdist there.
-
-    The report of a setup that passed announces the deadline instead: from a process that dies nothing else comes.
-    """
-    if not _is_ours(item) or call.when == "teardown":
+    """Put what was measured on the report, where it crosses pytest-xdist, and a failing verdict first in its text."""
+    if (
+        call.excinfo is not None
+        and not isinstance(call.excinfo.value, pytest.skip.Exception)
+        and _ITEM_BENCH in item.stash
+    ):
+        item.stash[_ITEM_BENCH].look_for_lost(item.name)
+    passed_setup = call.when == "setup" and call.excinfo is None
+    if not _is_ours(item) or call.when == "teardown" or passed_setup:
         return (yield)
-    if call.when == "setup" and call.excinfo is None:
-        report = yield
-        setattr(report, transport.DEADLINE_ATTRIBUTE, item.stash.get(_ENDS_AT, None))
-        return report
     bench = item.stash.get(_ITEM_BENCH, None)
     data = transport.carry(bench.measurements if bench else ())
     record = transport.first_judged(data)
     if record is not None:
         item.user_properties += junit.properties(record)
     report = yield
+    lead_with_verdict(report.longrepr)
     setattr(report, transport.ATTRIBUTE, data)
     return report
 
@@ -250,7 +282,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     count = f"transferbench: {len(selected)} of {run.items} transfer cases selected, {len(to_run)} to run"
     above = _header(config) if config.get_verbosity() >= 0 else []
     # Items that name their Transfers only when they run have no estimate.
-    return [*above, f"{count}, about {_duration(seconds)}" if seconds else count, *run.notes]
+    return [*above, f"{count}, {_duration(seconds)}" if seconds else count, *run.notes]
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -279,22 +311,33 @@ def transfer_node(pytestconfig: pytest.Config) -> Node:
 @pytest.fixture
 def transferbench(request: pytest.FixtureRequest) -> ItemBench:
     """Measure and judge a transfer: ``m = transferbench(transfer)``. One judged call an item."""
-    run = _ready(request.config)
-    asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
-    suite = request.module.__name__.rpartition(".")[2]
+    request.node.stash[_ASKED] = True
+    run = _unblocked(request.config)
+    with _in_one_line():
+        asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
+    # A text file of doctests has no module.
+    suite = request.module.__name__.rpartition(".")[2] if request.module else request.node.path.stem
     bench = ItemBench(run, suite, _case_of(request.node), asks)
-    if bench.case is None and hasattr(request.node, "callspec"):
-        bench.adopt(request.node.callspec.params.get("transfer"))
+    if bench.case is None and hasattr(request.node, "callspec") and not _own_fixtures(request.node):
+        with _in_one_line():
+            bench.adopt(request.node.callspec.params.get("transfer"))
     request.node.stash[_ITEM_BENCH] = bench
+    if not request.config.stash[_WATCHDOG].armed:
+        # Asked for while the test runs: nothing showed before that this is a transfer item.
+        _set_deadline(request.node, run, bench.case)
     return bench
 
 
 @pytest.fixture
-def transfer_buffers(transferbench: ItemBench) -> Iterator[Lease]:
+def transfer_buffers(request: pytest.FixtureRequest, transferbench: ItemBench) -> Iterator[Lease]:
     """The buffers of this item's ``transfer``: ``.slices``, the filled sources, ``.peer``, the destination, ``.plan``.
 
     They are given back at the end of the item; ``transferbench(transfer)`` measures in these very buffers.
     """
+    if transferbench.case is None and "transfer" in request.fixturenames:
+        given = request.getfixturevalue("transfer")
+        with _in_one_line():
+            transferbench.adopt(given)
     with transferbench.lease() as lease:
         yield lease
 
@@ -312,23 +355,29 @@ def _only_informs(config: pytest.Config) -> bool:
 
 
 def _is_ours(node: pytest.Item | pytest.Function, fixturenames: list[str] | None = None) -> bool:
-    """Whether a test function measures transfers: it uses one of our fixtures or bears our mark."""
+    """Whether an item measures transfers: it names one of our fixtures, has got one, or bears our mark."""
     names = getattr(node, "fixturenames", ()) if fixturenames is None else fixturenames
-    return not _OUR_FIXTURES.isdisjoint(names) or node.get_closest_marker("transferbench") is not None
+    named = not _OUR_FIXTURES.isdisjoint(names) or node.get_closest_marker("transferbench") is not None
+    return named or _ASKED in node.stash
 
 
-def _refuse_misuse(metafunc: pytest.Metafunc) -> None:
-    """Fail the collection of a function that says in one of two wrong ways what it measures."""
-    definition, name = metafunc.definition, metafunc.function.__name__
-    if definition.get_closest_marker("transfer"):
-        pytest.fail(
-            f"{name}: the mark transfer is set on items by pytest-transferbench itself; "
-            "say what to measure with @pytest.mark.transferbench(...)",
-            pytrace=False,
+def _is_unittest(found: object) -> bool:
+    """Whether a class is unittest's; without importing it, which a project without such classes never does."""
+    unittest = sys.modules.get("unittest")
+    return unittest is not None and isinstance(found, type) and issubclass(found, unittest.TestCase)
+
+
+def _misuse(node: Any, own_marks: Iterable[pytest.Mark], fixturenames: Collection[str]) -> str | None:
+    """Return, in one line, in which of two wrong ways a function says what it measures; None if in neither."""
+    if node.get_closest_marker("transfer"):
+        return (
+            f"{node.name}: the mark transfer is set on items by pytest-transferbench itself; "
+            "say what to measure with @pytest.mark.transferbench(...)"
         )
-    marked = any(mark.name == "transferbench" for mark in definition.own_markers)
-    if marked and "transfer" not in metafunc.fixturenames and _OUR_FIXTURES.isdisjoint(metafunc.fixturenames):
-        pytest.fail(f"{name}: it has the mark transferbench, but no argument transfer", pytrace=False)
+    marked = any(mark.name == "transferbench" for mark in own_marks)
+    if marked and "transfer" not in fixturenames and _OUR_FIXTURES.isdisjoint(fixturenames):
+        return f"{node.name}: it has the mark transferbench, but no argument transfer"
+    return None
 
 
 def _parametrizes_itself(metafunc: pytest.Metafunc) -> bool:
@@ -340,7 +389,13 @@ def _parametrizes_itself(metafunc: pytest.Metafunc) -> bool:
     return False
 
 
-def _case_of(item: pytest.Item) -> Case | None:
+def _own_fixtures(node: pytest.Item) -> Sequence[Any]:
+    """The fixtures of the project's own that a function's argument ``transfer`` may mean, the nearest last."""
+    fixtures: Any = node.config.pluginmanager.get_plugin("funcmanage")
+    return fixtures.getfixturedefs("transfer", node) or ()
+
+
+def _case_of(item: pytest.Item) -> AnyCase | None:
     """The case an item was made for; None for an item that names its Transfers only when it runs."""
     mark = item.get_closest_marker("transfer")
     return mark.args[0] if mark else None
@@ -351,6 +406,34 @@ def _ready(config: pytest.Config) -> Run:
     if not run.ready():
         pytest.fail(str(run.error), pytrace=False)
     return run
+
+
+def _unblocked(config: pytest.Config) -> Run:
+    run = config.stash[_RUN]
+    if run.blocked():
+        pytest.fail(str(run.blocked()), pytrace=False)
+    return run
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Fail an item with the line of a ``ValueError`` alone: what a mark or an argument says is not a fault of ours."""
+    refused = None
+    try:
+        yield
+    except ValueError as error:
+        refused = str(error)
+    if refused is not None:
+        pytest.fail(refused, pytrace=False)
+
+
+def _set_deadline(item: pytest.Item, run: Run, case: AnyCase | None) -> None:
+    seconds = deadlines.deadline_seconds(case, run.node, first=not run.opened)
+    item.config.stash[_WATCHDOG].arm(seconds)
+    announcements = xdist.received(item.config).get("announcements")
+    if announcements is not None:
+        worker: str = item.config.workerinput["workerid"]  # type: ignore[attr-defined]  # set by xdist
+        deadlines.Announcements(Path(announcements)).announce(worker, item.nodeid, time.time() + seconds)
 
 
 def _header(config: pytest.Config) -> list[str]:
@@ -367,4 +450,7 @@ def _header(config: pytest.Config) -> list[str]:
 def _duration(seconds: float) -> str:
     """Return ``seconds`` in words, at least one."""
     seconds = max(seconds, 1.0)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    for unit, length, below in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800), ("days", 86_400, 31_536_000)):
+        if seconds < below:
+            return f"about {seconds / length:.0f} {unit}"
+    return "more than a year"

@@ -24,14 +24,14 @@ from pytest_transferbench.cases import (
 )
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import Settings, resolve
-from pytest_transferbench.transfer import Test, Transfer, TransferOrTest, ends
+from pytest_transferbench.transfer import AnyCase, Case, Test, Transfer, ends
 from tests.plugin.fake_machine import FakeMachine
 from tests.refusals import refusal
 
 MIB = 2**20
 
 
-def supported(transfer: TransferOrTest, node: Node, sub_iterations: int) -> str | None:
+def supported(case: AnyCase, node: Node) -> str | None:
     return None
 
 
@@ -291,9 +291,10 @@ def test_a_gpu_that_was_not_selected_is_not_used() -> None:
 def test_the_engine_is_asked_once_a_route() -> None:
     asked: list[tuple[str, int]] = []
 
-    def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
-        asked.append((transfer.case_name(), sub_iterations))
-        return "not by dma" if transfer.executor.word == "dma" else None
+    def unsupported(case: AnyCase, node: Node) -> str | None:
+        assert isinstance(case, Case)
+        asked.append((case.name, case.sub_iterations))
+        return "not by dma" if case.transfer.executor.word == "dma" else None
 
     request = Request(resolve({"sizes": "1M,2M", "ops": "pull", "sub_iterations": "3"}, {}, {}))
     got = build_cases(request, node(), (0, 1), unsupported)

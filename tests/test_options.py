@@ -188,8 +188,9 @@ def test_a_mark_takes_lists_and_numbers_as_well() -> None:
 
 def test_an_unknown_mark_keyword_is_named() -> None:
     assert refusal(with_mark, Settings(), {"size": "4M"}) == (
-        "@pytest.mark.transferbench has no keyword 'size': use control, executors, floor_gbps, offset, ops, pairs, "
-        "rotate, samples, sizes, sub_iterations, subexecutors, validate, variant, warm_cold, warmups"
+        "@pytest.mark.transferbench has no keyword 'size': use control, executors, floor_gbps, iterations, "
+        "ll_blocks, loopback, messages, offset, ops, pairs, protocols, ring_memory, rotate, samples, sizes, "
+        "sub_iterations, subexecutors, timeout, validate, variant, warm_cold, warmups"
     )
 
 

@@ -45,3 +45,11 @@ def test_a_raised_floor_fails_in_words(pytester: pytest.Pytester, run_elsewhere:
 def test_the_example_is_ten_lines(example: str) -> None:
     code = [line for line in example.splitlines() if line.strip()]
     assert len(code) <= 10
+
+
+@NEEDS_COMPILER
+def test_the_example_of_messages_passes(pytester: pytest.Pytester, run_elsewhere: RunPytest) -> None:
+    found = re.search(r"```python\n(.*?)```", (README.parent / "docs" / "ll.md").read_text(), re.DOTALL)
+    assert found is not None
+    pytester.makepyfile(test_mine=found[1])
+    run_elsewhere(*EMULATED).assert_outcomes(passed=3)

@@ -133,8 +133,8 @@ def _key(sources: Mapping[str, bytes], compiler: str, wheels: Mapping[str, str])
     for name, content in sources.items():
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
-    with as_file(files("pytest_transferbench.emulator").joinpath("build.py")) as this_file:
-        digest.update(this_file.read_bytes())
+    for writer in ("build.py", "kfd.py"):  # of what else lies in the folder
+        digest.update(files("pytest_transferbench.emulator").joinpath(writer).read_bytes())
     path = Path(compiler).resolve()
     facts = path.stat()
     digest.update(f"{path} {facts.st_size} {facts.st_mtime_ns} {sorted(wheels.items())}".encode())

@@ -95,7 +95,7 @@ def _write_gpu(model: NodeModel, folder: Path, gpu: int, cpu: int, first_gpu: in
         "lds_size_in_kb": 64,
         "gds_size_in_kb": 0,
         "num_gws": 64,
-        "wave_front_size": 64,
+        "wave_front_size": device.wavefront,
         "array_count": 32,
         "simd_arrays_per_engine": 1,
         "cu_per_simd_array": 10,

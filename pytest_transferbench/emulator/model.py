@@ -15,13 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pytest_transferbench.emulator.faults import ANY_DEVICE, Fault, error_codes, hip_calls
 from pytest_transferbench.node import HOST
+from pytest_transferbench.transfer import format_size
 
 RESIDENT_POOL_BYTES = 4 << 30
 """All devices and pinned host memory together never hold more than this, whatever the model's physical memory."""
+
+LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
+MOST_US = 1e6
+MOST_CACHE_BYTES = 512 << 20
+"""Before a cold copy twice the cache of both ends is touched, which has to fit into the pool beside the slices."""
+MOST_NUMA_NODE = 1023
+LONGEST_TEXT = 100
 
 LINK_TYPE_PCIE = 2
 LINK_TYPE_XGMI = 4
@@ -61,6 +69,11 @@ class DeviceModel:
     pci: tuple[str, ...]
     numa_nodes: tuple[int, ...]
 
+    @property
+    def wavefront(self) -> int:
+        """Threads of a wavefront: 64 on gfx9, 32 on the families after it."""
+        return 64 if self.arch.startswith("gfx9") else 32
+
     def physical_gpu(self, index: int) -> int:
         """Return the first device on the same physical GPU: partitions share all of their PCI address but its end."""
         package = self.pci[index].partition(".")[0]
@@ -69,11 +82,15 @@ class DeviceModel:
 
 @dataclass(frozen=True)
 class LinkModel:
-    """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries."""
+    """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries.
+
+    ``one_way_us`` passes until a store is seen at the far end; as long again until its sender knows.
+    """
 
     link_class: str
     usable_gbps: float
     first_us: float
+    one_way_us: float
     raw_gbps: float | None = None
     hops: int = 1
 
@@ -84,6 +101,7 @@ class GfxModel:
 
     launch_us: float
     overlap_us: float
+    write_back_us: float
     cold_remote_read_us: float
     translation_reach_bytes: int
     remote_read_gbps_per_compute_unit: float | None
@@ -174,6 +192,7 @@ class NodeModel:
             f"devices {device.count}",
             f"compute_units {device.compute_units}",
             f"xccs {device.xccs}",
+            f"wavefront {device.wavefront}",
             f"copy_engines {device.copy_engines}",
             f"pci_device_id {device.pci_device_id}",
             f"clock_khz {device.clock_mhz * 1000}",
@@ -186,6 +205,7 @@ class NodeModel:
             f"l2_cache {device.l2_cache_bytes}",
             f"launch {gfx.launch_us / 1e6!r}",
             f"overlap {gfx.overlap_us / 1e6!r}",
+            f"write_back {gfx.write_back_us / 1e6!r}",
             f"cold_remote_read {gfx.cold_remote_read_us / 1e6!r}",
             f"translation_reach {gfx.translation_reach_bytes}",
             f"remote_rates_of_a_unit {(gfx.remote_read_gbps_per_compute_unit or 0) * 1e9!r} "
@@ -208,7 +228,7 @@ class NodeModel:
                 kind = self.link_type(source, destination)
                 lines.append(
                     f"link {source} {destination} {link.link_class} {link.usable_gbps * 1e9!r} {link.first_us / 1e6!r} "
-                    f"{kind} {link.hops}"
+                    f"{link.one_way_us / 1e6!r} {kind} {link.hops}"
                 )
         return "\n".join(lines) + "\n"
 
@@ -221,16 +241,24 @@ def node_models() -> tuple[str, ...]:
 def load_model(model: str | Path) -> NodeModel:
     """Return the model of that name or file.
 
-    Raises :class:`ModelError`, one line, for an unknown name, a file that is no TOML, and a key that is missing,
-    unknown or out of range.
+    Raises :class:`ModelError`, one line, for an unknown name, a file that cannot be read or is no TOML, and a key that
+    is missing, unknown or out of range.
     """
     text = str(model)
-    if text.endswith(".toml"):
-        path = Path(text)
-        if not path.is_file():
-            raise ModelError(f"no node model file {text}")
-        return _build(path.stem, _read(path.read_text(encoding="utf-8"), text), text)
-    return _build(text, _read_named(text), text)
+    if not text.endswith(".toml"):
+        return _build(text, _read_named(text), text)
+    path, where = Path(text), text if text.isprintable() else repr(text)
+    if not path.stem.isprintable():
+        raise ModelError(f"node model file {where}: its name must be printable: rename it")
+    if not path.is_file():
+        raise ModelError(f"no node model file {where}")
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ModelError(f"node model file {where} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{where}: not valid TOML: byte {error.start} is not UTF-8, save it as a UTF-8 text") from None
+    return _build(path.stem, _read(content, where), where)
 
 
 def _model_folder() -> Any:
@@ -239,20 +267,24 @@ def _model_folder() -> Any:
 
 def _read_named(name: str) -> dict[str, Any]:
     if name not in node_models():
-        raise ModelError(f"unknown node model {name!r}; there are {', '.join(node_models())}, or give a FILE.toml")
+        raise ModelError(
+            f"unknown node model {_shown(name)}; there are {', '.join(node_models())}, or give a FILE.toml"
+        )
     return _read(_model_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8"), name)
 
 
 def _read(text: str, where: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or Python's own for a number of thousands of digits
         raise ModelError(f"{where}: not valid TOML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise ModelError(f"{where}: not valid TOML: nested too deep, a node model has tables of one level") from None
     base = data.pop("extends", None)
     if base is None:
         return data
     if not isinstance(base, str) or base not in node_models():
-        raise ModelError(f"{where}: extends = {base!r}, but there are {', '.join(node_models())}")
+        raise ModelError(f"{where}: extends = {_shown(base)}, but there are {', '.join(node_models())}")
     if base in seen or base == where:
         raise ModelError(f"{where}: extends goes round in a circle through {base!r}")
     base_text = _model_folder().joinpath(f"{base}.toml").read_text(encoding="utf-8")
@@ -274,58 +306,104 @@ class _Table:
         if not isinstance(data, dict):
             raise ModelError(f"{where}: {path or 'the file'} must be a table")
         self._left: dict[str, Any] = dict(data)
-        self._where, self._path = where, path
+        self.where, self._path = where, path
 
     def take(self, key: str, kind: type, default: Any = None) -> Any:
-        name = f"{self._path}.{key}" if self._path else key
-        if key not in self._left:
-            if default is None:
-                raise ModelError(f"{self._where}: {name} is missing")
-            return default
-        value: Any = self._left.pop(key)
+        value = self._pop(key, default)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if kind is float and is_number:
-            return float(value)
         if (kind in (int, float) and not is_number) or not isinstance(value, kind):
-            raise ModelError(f"{self._where}: {name} = {value!r} must be {_KIND_WORDS[kind]}")
+            self.refuse(key, value, _KIND_WORDS[kind])
         return value
 
-    def positive(self, key: str, kind: type = float, *, optional: bool = False) -> Any:
-        if optional and key not in self._left:
-            return None
-        value = self.take(key, kind)
-        if value <= 0:
-            raise ModelError(f"{self._where}: {self._path}.{key} = {value!r} must be above 0")
+    def whole(self, key: str, least: int, most: int, default: int | None = None) -> int:
+        """Take a whole number from ``least`` to ``most``."""
+        value = self._pop(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self.refuse(key, value, f"a whole number from {least} to {most}")
         return value
+
+    def rate(self, key: str) -> float:
+        """Take a rate in GB/s."""
+        return self._number(key, LEAST_GBPS, MOST_GBPS)
+
+    def optional_rate(self, key: str) -> float | None:
+        """Take a rate in GB/s that may be left out; None then."""
+        return self.rate(key) if key in self._left else None
+
+    def rate_or_unknown(self, key: str) -> float | None:
+        """Take a rate in GB/s that may be left out or be 0, which both mean that nobody knows it; None then."""
+        value = self._left.get(key, 0)
+        if not isinstance(value, bool) and value == 0:
+            self._left.pop(key, None)
+            return None
+        return self._number(key, LEAST_GBPS, MOST_GBPS, or_else="0 (unknown) or ")
 
     def time_us(self, key: str, default: float | None = None) -> float:
-        value: float = self.take(key, float, default)
-        if value < 0:
-            raise ModelError(f"{self._where}: {self._path}.{key} = {value!r} must not be below 0")
-        return value
+        return self._number(key, 0, MOST_US, default)
 
-    def size(self, key: str, default: str | None = None) -> int:
-        value = self.take(key, str, default)
-        match = re.fullmatch(r"(\d+)([KMGT]?)", value)
-        if not match:
-            raise ModelError(f'{self._where}: {self._path}.{key} = {value!r} must be a size such as "256M"')
-        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]]
+    def size(self, key: str, least: int, most: int, default: str | None = None) -> int:
+        """Take a size from ``least`` to ``most`` bytes, written with a binary suffix."""
+        value = self._pop(key, default)
+        match = re.fullmatch(r"([0-9]{1,16})([KMGT]?)", value) if isinstance(value, str) else None
+        nbytes = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2]] if match else -1
+        if not least <= nbytes <= most:
+            self.refuse(key, value, f'a size from "{format_size(least)}" to "{format_size(most)}"')
+        return nbytes
+
+    def text(self, key: str, *, empty: bool = False) -> str:
+        """Take a text that a line of the runtime or of KFD's files can hold."""
+        value = self._pop(key, None)
+        fits = isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= LONGEST_TEXT
+        if not fits or not (empty or value.strip()):
+            self.refuse(key, value, f"a text of printable ASCII, at most {LONGEST_TEXT} characters")
+        return str(value)
+
+    def refuse(self, key: str, value: Any, allowed: str) -> NoReturn:
+        raise ModelError(f"{self.where}: {self._name(key)} = {_shown(value)} must be {allowed}")
+
+    def _number(self, key: str, least: float, most: float, default: float | None = None, or_else: str = "") -> float:
+        value = self._pop(key, default)
+        # Compared before it is converted: a whole number may be larger than any float, and NaN is in no range.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            self.refuse(key, value, f"{or_else}a number from {least:g} to {most:g}")
+        return float(value)
+
+    def _pop(self, key: str, default: Any) -> Any:
+        if key not in self._left:
+            if default is None:
+                raise ModelError(f"{self.where}: {self._name(key)} is missing")
+            return default
+        return self._left.pop(key)
+
+    def _name(self, key: str) -> str:
+        name = f"{self._path}.{key}" if self._path else key
+        return _bare(name)
 
     def table(self, key: str) -> _Table:
-        return _Table(self.take(key, dict), self._where, f"{self._path}.{key}" if self._path else key)
+        return _Table(self.take(key, dict), self.where, self._name(key))
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._left)
 
     def done(self) -> None:
         if self._left:
-            name = f"{self._path}.{next(iter(self._left))}" if self._path else next(iter(self._left))
-            raise ModelError(f"{self._where}: {name} is no key of a node model")
+            raise ModelError(f"{self.where}: {self._name(next(iter(self._left)))} is no key of a node model")
+
+
+def _bare(key: str) -> str:
+    return key if key.isprintable() else repr(key)
+
+
+def _shown(value: Any) -> str:
+    """Return ``value`` as a message shows it: on one line, and no longer than that is readable."""
+    try:
+        shown = repr(value)
+    except ValueError:  # Python's own, for a number of thousands of digits
+        return "a huge number"
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 _KIND_WORDS = {
-    int: "a whole number",
-    float: "a number",
     str: "a text",
     bool: "true or false",
     list: "a list",
@@ -349,14 +427,14 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         pairs=pairs,
         default_link=default_link,
         gfx=_gfx(top.table("gfx")),
-        cache_hit_gbps=cache.positive("hit_gbps") if cache else None,
-        dma=DmaModel(dma.time_us("issue_us"), dma.positive("rate_gbps"), dma.size("peer_minimum")),
+        cache_hit_gbps=cache.rate("hit_gbps") if cache else None,
+        dma=DmaModel(dma.time_us("issue_us"), dma.rate("rate_gbps"), dma.size("peer_minimum", 0, 1 << 40)),
         cpu=CpuModel(
-            name=cpu.take("name", str),
-            threads=cpu.positive("threads", int),
-            local_gbps=cpu.positive("local_gbps"),
-            to_device_gbps=cpu.positive("to_device_gbps"),
-            from_device_gbps=cpu.positive("from_device_gbps"),
+            name=cpu.text("name"),
+            threads=cpu.whole("threads", 1, 4096),
+            local_gbps=cpu.rate("local_gbps"),
+            to_device_gbps=cpu.rate("to_device_gbps"),
+            from_device_gbps=cpu.rate("from_device_gbps"),
         ),
         enqueue_us=host.time_us("enqueue_us"),
         synchronize_us=host.time_us("synchronize_us"),
@@ -372,10 +450,11 @@ def _gfx(table: _Table) -> GfxModel:
     gfx = GfxModel(
         launch_us=table.time_us("launch_us"),
         overlap_us=table.time_us("overlap_us"),
+        write_back_us=table.time_us("write_back_us"),
         cold_remote_read_us=table.time_us("cold_remote_read_us", 0.0),
-        translation_reach_bytes=table.size("translation_reach", "0"),
-        remote_read_gbps_per_compute_unit=table.positive("remote_read_gbps_per_compute_unit", optional=True),
-        remote_write_gbps_per_compute_unit=table.positive("remote_write_gbps_per_compute_unit", optional=True),
+        translation_reach_bytes=table.size("translation_reach", 0, 1 << 44, "0"),
+        remote_read_gbps_per_compute_unit=table.optional_rate("remote_read_gbps_per_compute_unit"),
+        remote_write_gbps_per_compute_unit=table.optional_rate("remote_write_gbps_per_compute_unit"),
     )
     table.done()
     return gfx
@@ -383,36 +462,48 @@ def _gfx(table: _Table) -> GfxModel:
 
 def _device(table: _Table, where: str) -> DeviceModel:
     device = DeviceModel(
-        count=table.positive("count", int),
-        name=table.take("name", str),
+        count=table.whole("count", 1, 64),
+        name=table.text("name"),
         arch=table.take("arch", str),
-        compute_units=table.positive("compute_units", int),
-        xccs=table.positive("xccs", int),
-        partition=table.take("partition", str),
-        simds_per_compute_unit=table.positive("simds_per_compute_unit", int),
-        memory_bytes=table.size("memory"),
-        memory_gbps=table.positive("memory_gbps"),
-        memory_clock_mhz=table.positive("memory_clock_mhz", int),
-        memory_bus_bits=table.positive("memory_bus_bits", int),
-        clock_mhz=table.positive("clock_mhz", int),
-        wall_clock_khz=table.positive("wall_clock_khz", int),
-        l2_cache_bytes=table.size("l2_cache"),
-        last_level_cache_bytes=table.size("last_level_cache"),
+        compute_units=table.whole("compute_units", 1, 4096),
+        xccs=table.whole("xccs", 1, 64),
+        partition=table.text("partition", empty=True),
+        simds_per_compute_unit=table.whole("simds_per_compute_unit", 1, 16),
+        memory_bytes=table.size("memory", 1 << 20, 1 << 44),
+        memory_gbps=table.rate("memory_gbps"),
+        memory_clock_mhz=table.whole("memory_clock_mhz", 1, 100_000),
+        memory_bus_bits=table.whole("memory_bus_bits", 1, 1 << 20),
+        clock_mhz=table.whole("clock_mhz", 1, 100_000),
+        wall_clock_khz=table.whole("wall_clock_khz", 1000, 10_000_000),
+        l2_cache_bytes=table.size("l2_cache", 0, 1 << 30),
+        last_level_cache_bytes=table.size("last_level_cache", 0, MOST_CACHE_BYTES),
         large_bar=table.take("large_bar", bool),
-        copy_engines=table.positive("copy_engines", int),
-        pci_device_id=table.positive("pci_device_id", int),
+        copy_engines=table.whole("copy_engines", 1, 64),
+        pci_device_id=table.whole("pci_device_id", 1, 0xFFFF),
         pci=tuple(table.take("pci", list)),
         numa_nodes=tuple(table.take("numa_nodes", list)),
     )
     table.done()
-    if not re.match(r"gfx[0-9a-f]{3,4}(:|$)", device.arch):
-        raise ModelError(f"{where}: device.arch = {device.arch!r} must look like gfx942 or gfx942:sramecc+:xnack-")
+    if not re.fullmatch(r"gfx[0-9]{1,2}[0-9a-f]{2}(:[a-z]+[+-])*", device.arch):
+        table.refuse("arch", device.arch, "as gfx942 or gfx942:sramecc+:xnack-")
+    if device.xccs > device.compute_units:
+        table.refuse(
+            "xccs", device.xccs, f"at most device.compute_units = {device.compute_units}: a die has one at least"
+        )
     for key, values in (("pci", device.pci), ("numa_nodes", device.numa_nodes)):
         if len(values) != device.count:
             raise ModelError(f"{where}: device.{key} has {len(values)} entries for device.count = {device.count}")
-    for address in device.pci:
+    for place, address in enumerate(device.pci):
         if not isinstance(address, str) or not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address):
-            raise ModelError(f'{where}: device.pci holds {address!r}; an address looks like "0000:0c:00.0"')
+            raise ModelError(f'{where}: device.pci holds {_shown(address)}; an address looks like "0000:0c:00.0"')
+        if address in device.pci[:place]:
+            raise ModelError(f"{where}: device.pci holds {address} twice; every GPU and partition has its own")
+    for numa_node in device.numa_nodes:
+        if isinstance(numa_node, bool) or not isinstance(numa_node, int) or not 0 <= numa_node <= MOST_NUMA_NODE:
+            raise ModelError(
+                f"{where}: device.numa_nodes holds {_shown(numa_node)}; a node is a whole number from 0 to "
+                f"{MOST_NUMA_NODE}"
+            )
     return device
 
 
@@ -423,18 +514,18 @@ def _faults(entries: list[Any], where: str, count: int) -> tuple[Fault, ...]:
         table = _Table(entry, where, f"fault {number}")
         fault = Fault(
             call=table.take("call", str),
-            nth=table.positive("nth", int),
+            nth=table.whole("nth", 1, 1_000_000_000),
             code=table.take("code", str),
             sticky=table.take("sticky", bool, False),
-            device=table.take("device", int, ANY_DEVICE),
+            device=table.whole("device", 0, count - 1) if "device" in table.names() else ANY_DEVICE,
         )
         table.done()
         for key, value, known in (("call", fault.call, hip_calls()), ("code", fault.code, error_codes())):
             if value not in known:
                 near = ", ".join(difflib.get_close_matches(value, known)) or "none is near it"
-                raise ModelError(f"{where}: fault {number}.{key} = {value!r} is not in the emulated HIP; meant: {near}")
-        if "device" in entry and not 0 <= fault.device < count:
-            raise ModelError(f"{where}: fault {number}.device = {fault.device} must be a GPU: 0 to {count - 1}")
+                raise ModelError(
+                    f"{where}: fault {number}.{key} = {_shown(value)} is not in the emulated HIP; meant: {near}"
+                )
         faults.append(fault)
     return tuple(faults)
 
@@ -444,10 +535,16 @@ def _links(table: _Table) -> dict[str, LinkModel]:
     for name in ("local", "host", *table.names()):
         if name in links:
             continue
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
+            raise ModelError(f"{table.where}: link class {_shown(name)} must be named with letters, digits, _ and -")
         link = table.table(name)
-        raw = link.take("raw_gbps", float, 0.0)
         links[name] = LinkModel(
-            name, link.positive("usable_gbps"), link.time_us("first_us"), raw or None, link.take("hops", int, 1)
+            name,
+            link.rate("usable_gbps"),
+            first_us=link.time_us("first_us"),
+            one_way_us=link.time_us("one_way_us"),
+            raw_gbps=link.rate_or_unknown("raw_gbps"),
+            hops=link.whole("hops", 0, 64, 1),
         )
         link.done()
     return links
@@ -465,14 +562,21 @@ def _pairs(
         for second in range(count)
         if first != second and device.physical_gpu(first) == device.physical_gpu(second)
     }
+    named: dict[tuple[int, int], tuple[str, str]] = {}
     for key in table.names():
         link_class = table.take(key, str)
-        match = re.fullmatch(r"(\d+)-(\d+)", key)
+        match = re.fullmatch(r"([0-9]{1,4})-([0-9]{1,4})", key)
         if not match or int(match[1]) == int(match[2]) or max(int(match[1]), int(match[2])) >= count:
-            raise ModelError(f'{where}: links.{key} must name two GPUs of {count}, such as "0-1"')
+            raise ModelError(f'{where}: links.{_bare(key)} must name two GPUs of {count}, such as "0-1"')
         first, second = int(match[1]), int(match[2])
+        other, before = named.setdefault((min(first, second), max(first, second)), (key, link_class))
+        if before != link_class:
+            raise ModelError(
+                f"{where}: links.{key} = {link_class!r} and links.{other} = {before!r}: a pair's link is the same both "
+                "ways, name it once"
+            )
         pairs[first, second] = pairs[second, first] = link_class
     for link_class in (default, same_gpu, *pairs.values()):
         if link_class not in links:
-            raise ModelError(f"{where}: [links] names {link_class!r}, but the classes are {', '.join(links)}")
+            raise ModelError(f"{where}: [links] names {_shown(link_class)}, but the classes are {', '.join(links)}")
     return pairs, default

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_transferbench.engine import clocks, executors, run
 from pytest_transferbench.engine.arena import Arena
@@ -20,7 +20,18 @@ from pytest_transferbench.engine.validation import Region, fill_slices
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime import Runtime, RuntimeFault, Telemetry, open_runtime
-from pytest_transferbench.transfer import NOMINAL_GBPS, Case, Memory, RotationPlan, TransferOrTest, copies_per_sample
+from pytest_transferbench.transfer import (
+    NOMINAL_GBPS,
+    AnyCase,
+    Case,
+    Memory,
+    RotationPlan,
+    TransferOrTest,
+    copies_per_sample,
+)
+
+_C = TypeVar("_C", bound=AnyCase)
+_L = TypeVar("_L")
 
 _CANARY_SECONDS = 10.0
 _FIRST_NONCE = 1
@@ -38,10 +49,10 @@ class ClockFacts:
 class DeviceLost(RuntimeFault):
     """A device that an earlier case has ended: every call for it fails, so none is made."""
 
-    def __init__(self, device: int, case: Case, first: RuntimeFault) -> None:
+    def __init__(self, device: int, name: str, first: RuntimeFault) -> None:
         super().__init__(first.call, device, first.code)
         self.args = (
-            f"GPU {device} was lost in {case.name}: {first}; nothing runs on it any more, see the driver's log and "
+            f"GPU {device} was lost in {name}: {first}; nothing runs on it any more, see the driver's log and "
             "start a new run",
         )
 
@@ -113,14 +124,30 @@ class Bench:
 
         A lease within a lease has buffers of its own.
         """
+        with self.borrow(case, Lease) as lease:
+            yield lease
+
+    @contextlib.contextmanager
+    def borrow(self, case: _C, take: Callable[[Bench, _C], _L]) -> Iterator[_L]:
+        """Let ``take`` get what ``case`` needs, as :meth:`lease` does for Transfers; raises RuntimeFault."""
         self.refuse_lost(executors.devices_of(case.transfer))
         with self.arena.case():
             try:
-                lease = Lease(self, case)
+                taken = take(self, case)
             except RuntimeFault as fault:
                 self.note_fault(case, fault)
                 raise
-            yield lease
+            yield taken
+
+    def make_room(self, case: AnyCase, owners: set[int]) -> list[str]:
+        """Open the devices of a case and give back what others hold; returns warnings about what could not be."""
+        warnings = []
+        for fault in self.arena.keep_only(owners):
+            self.find_lost(case, fault)
+            warnings.append(f"memory of an earlier case is still held: {fault}")
+        for owner in owners:
+            self.device(owner)
+        return warnings
 
     def measure(self, lease: Lease, *, key: str, data: Any = None) -> Measurement:
         """Measure a leased case. Faults of the device are recorded in the measurement, never raised."""
@@ -132,21 +159,33 @@ class Bench:
         for index in sorted(devices & self._lost.keys()):
             raise self._lost[index]
 
-    def note_fault(self, case: Case, fault: RuntimeFault) -> None:
+    def note_fault(self, case: AnyCase, fault: RuntimeFault) -> None:
         """Keep nothing of a case in which a device call failed, and remember the devices that do not answer now."""
         self.arena.spoil()
         if not isinstance(fault, DeviceLost):
             self.find_lost(case, fault)
 
-    def find_lost(self, case: Case, fault: RuntimeFault) -> None:
+    def find_lost(self, case: AnyCase, fault: RuntimeFault) -> None:
         """Remember which devices do not answer after a fault: it has ended them."""
-        for index in sorted((executors.devices_of(case.transfer) | self._devices.keys()) - self._lost.keys()):
-            if self._answers(index):
-                continue
-            self._lost[index] = DeviceLost(index, case, fault)
-            self.arena.forget(index)
+        self._find_lost(executors.devices_of(case.transfer), case.name, fault)
+
+    def find_lost_after(self, name: str) -> None:
+        """Remember which devices do not answer after what is called ``name`` failed: a test may run what it likes."""
+        if self._find_lost(set(), name, None):
+            self.arena.spoil()
+
+    def _find_lost(self, devices: set[int], name: str, fault: RuntimeFault | None) -> bool:
+        """Look at ``devices`` and all opened ones; ``fault`` is what it began with, else their own answer."""
+        found = False
+        for index in sorted((devices | self._devices.keys()) - self._lost.keys()):
+            silence = self._silence(index)
+            if silence is not None:
+                self._lost[index] = DeviceLost(index, name, fault or silence)
+                self.arena.forget(index)
+                found = True
         if self._lost:
             self._make_another_current()
+        return found
 
     def gates(self, transfer: TransferOrTest, executor: Executor) -> bool:
         """Say whether the executor's calls return behind a closed gate for these memories; probed once."""
@@ -168,20 +207,24 @@ class Bench:
         self.telemetry.close()
         self.runtime.close()
 
-    def _answers(self, index: int) -> bool:
-        """Say whether a device still does what it is asked; one that refuses twice running is lost."""
+    def _silence(self, index: int) -> RuntimeFault | None:
+        """Return how a device refuses what it is asked, twice running; None where it answers."""
+        silence = None
         for _ in range(2):
-            with contextlib.suppress(RuntimeFault):
+            try:
                 if index in self._devices:
                     self._devices[index].synchronize()
                 self.runtime.free_bytes(index)
-                return True
-        return False
+            except RuntimeFault as fault:
+                silence = silence or fault
+            else:
+                return None
+        return silence
 
     def _make_another_current(self) -> None:
         """Leave the lost device: memory of the host would still be asked of it, because it was the last one used."""
         for device in self.node.devices:
-            if device.index not in self._lost and self._answers(device.index):
+            if device.index not in self._lost and self._silence(device.index) is None:
                 return
 
     def _send_canary(self, puller: DeviceContext, owner: DeviceContext) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pytest_transferbench.node import Device
-from pytest_transferbench.runtime import Kernel, Runtime, RuntimeFault
+from pytest_transferbench.runtime import Kernel, Runtime, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
 RESULT_BYTES = 4096
@@ -40,11 +41,19 @@ class DeviceContext:
         self.start = runtime.create_event(device.index)
         self.stop = runtime.create_event(device.index)
         self.results = runtime.allocate(Memory("G", device.index), RESULT_BYTES)
+        self._second_stream: Stream | None = None
         self._preparation: dict[str, Kernel] = {}
 
     @property
     def index(self) -> int:
         return self.device.index
+
+    @property
+    def second_stream(self) -> Stream:
+        """A stream of its own for what runs beside :attr:`stream`, opened when first asked for."""
+        if self._second_stream is None:
+            self._second_stream = self.runtime.open_stream(self.index)
+        return self._second_stream
 
     def kernel(self, source: str, name: str, **defines: int) -> Kernel:
         """Return kernel ``name`` of ``hipkernels/<source>.hip`` compiled with ``defines``."""
@@ -80,7 +89,9 @@ class DeviceContext:
         insist(lambda: self.runtime.free(self.results))
         insist(lambda: self.runtime.destroy_event(self.start))
         insist(lambda: self.runtime.destroy_event(self.stop))
-        insist(lambda: self.runtime.close_stream(self.stream))
+        for stream in (self.stream, self._second_stream):
+            if stream is not None:
+                insist(functools.partial(self.runtime.close_stream, stream))
 
     def _preparation_kernel(self, name: str) -> Kernel:
         if name not in self._preparation:

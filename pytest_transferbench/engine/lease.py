@@ -15,7 +15,7 @@ from pytest_transferbench.engine.leg import Leg
 from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import Destination, Prover, Region
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, Test, copies_per_sample
+from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, Test, copies_per_sample, rotation_budget
 from pytest_transferbench.transfer.case import MAX_COPIES
 
 if TYPE_CHECKING:
@@ -45,12 +45,8 @@ class Lease:
     def __post_init__(self) -> None:
         bench, case, transfer = self.bench, self.case, self.case.transfer
         self.owners = executors.devices_of(transfer)
-        self.warnings: list[str] = []
-        for fault in bench.arena.keep_only(self.owners):
-            bench.find_lost(case, fault)
-            self.warnings.append(f"memory of an earlier case is still held: {fault}")
+        self.warnings = bench.make_room(case, self.owners)
         for end in self.owners:
-            bench.device(end)
             bench.connect(transfer.executor.owner, end)
         self.plan = _plan(case, bench.node)
         self.geometry = executors.geometry_of(transfer, bench.node)
@@ -105,6 +101,7 @@ class Lease:
 
         Raises ValueError, one line, for what is no array of plain values and for one not as long as the transfer.
         """
+        __tracebackhide__ = True
         if hasattr(data, "get") and hasattr(data, "__cuda_array_interface__"):
             data = data.get()
         plain = isinstance(data, bytes | bytearray | memoryview) or hasattr(data, "dtype")
@@ -186,6 +183,7 @@ class Lease:
             rotate_bytes=self.plan.budget,
             slices=self.plan.slices,
             pitch=self.plan.pitch,
+            rotated=self.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=self.geometry.subexecutors,
             block_threads=self.geometry.block_threads,
@@ -204,9 +202,9 @@ def _plan(case: Case, node: Node) -> RotationPlan:
     sources = Counter(executors.link_of(transfer)[0] for transfer in transfers)
     memory_bytes = {owner: 2**62 if owner == HOST else node.device(owner).memory_bytes for owner in sources}
     crowded = min(sources, key=lambda owner: memory_bytes[owner] // sources[owner])
-    return RotationPlan.for_transfer(
-        case.transfer,
-        case.rotate_bytes,
+    return RotationPlan.make(
+        case.transfer.nbytes,
+        rotation_budget(case.transfer, case.rotate_bytes),
         memory_bytes=memory_bytes[crowded],
         sources=sources[crowded],
         byte_offset=case.byte_offset,

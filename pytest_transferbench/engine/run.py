@@ -32,11 +32,14 @@ _T = TypeVar("_T")
 SINGLE_COPY_SAMPLES = 9
 """Samples of the cold and the warm arm: their medians are only compared with each other."""
 WARMUP_SECONDS = 0.02
+WHOLE_TURN_AT_MOST = 1000
+"""Launches of a whole turn of slices: only copies too small for their warm/cold ratio to be judged have more."""
 REJECTED_SHARE = 0.1
 _GRAPH_REPLAYS = 3
 COMPARED_FROM_BYTES = 64 * 2**20
+"""From this size on launch cost is nothing beside the copies: a graph's figure must be the gate's."""
 GRAPH_SHARE = 0.05
-"""From this size on a graph's figure further than this from the gate's is a warning."""
+"""How far from it a graph's figure may be before that is a warning."""
 
 
 class _CorruptError(Exception):
@@ -194,7 +197,8 @@ class _Run:
             if leg.destination is not None:
                 leg.destination.prepare_guards()
         # Iterations go on from arm to arm: from slice 0 again, copies would find what the arm before left in a cache.
-        first_sample_ends = self._iteration + copies - 1 + (self.case.warmups if name == "warm" else 0)
+        before = sum(self._before_a_warm_copy()) if name == "warm" else 0
+        first_sample_ends = self._iteration + before + copies - 1
         if samples > 1:
             self._poison(first_sample_ends, everywhere=True)
         self._synchronize_ends()
@@ -220,9 +224,8 @@ class _Run:
         The sample after which every word is checked starts from a destination in which every word is wrong: with
         one slice, the copies before it have already put the right words everywhere.
         """
-        if arm == "warm" and self.case.warmups:
-            self._launch(self._advance(self.case.warmups))
-            self._synchronize_executor()
+        if arm == "warm":
+            self._warm_caches()
         iterations = self._advance(copies)
         last = iterations[-1]
         self._poison(last, everywhere=last_of_arm or self.case.validate == "each")
@@ -233,6 +236,26 @@ class _Run:
         clocks, objection = self._timed(iterations)
         self._prove(arm, iterations)
         return clocks, objection
+
+    def _warm_caches(self) -> None:
+        """Make the untimed copies that come before a warm one.
+
+        Where caches can hold all slices, the copy that is timed has to show it: the copies before it are a whole turn,
+        and it reads the oldest slice but one, for what else is read in between may push the oldest out.
+        """
+        untimed, left_out = self._before_a_warm_copy()
+        for first in range(0, untimed, MAX_COPIES):
+            self._launch(self._advance(min(MAX_COPIES, untimed - first)))
+            self._synchronize_executor()
+        self._advance(left_out)
+
+    def _before_a_warm_copy(self) -> tuple[int, int]:
+        """Return how many untimed launches come before a warm copy, and how many iterations are left out after them."""
+        plan, warmups = self.lease.plan, self.case.warmups
+        if plan.rotated:
+            return warmups, 0
+        turn = -(-plan.slices // self.case.sub_iterations)
+        return max(warmups, min(turn, WHOLE_TURN_AT_MOST)), 1 if turn > 1 else 0
 
     def _timed(self, iterations: range) -> tuple[Clocks, str | None]:
         runtime, device = self.runtime, self.device

@@ -6,12 +6,16 @@ watchdog is a C thread and fires even then. Under ``-n1`` xdist replaces the wor
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import json
 import os
+import shutil
+from pathlib import Path
 from typing import TextIO
 
 from pytest_transferbench.node import Node
-from pytest_transferbench.transfer import Case, Memory
+from pytest_transferbench.transfer import AnyCase, Memory, MessageCase
 
 BASE_SECONDS = 60.0
 """Enough for allocation, filling, eviction and checks of any one case."""
@@ -19,27 +23,40 @@ FIRST_SECONDS = 600.0
 """What the first item has on top: it opens the runtime and compiles kernels, on an emulated node with g++."""
 CLOSE_SECONDS = 60.0
 """What giving everything back at the end may take: it waits for the device, and one that is lost never answers."""
+LONGEST_SECONDS = 86_400.0
+"""No item is worth more, and the watchdog's own clock ends before the numbers that may be asked for do."""
 PESSIMISTIC_BYTES_PER_SECOND = 0.25e9
 """Far below any link, and below what an emulated node really copies on one busy CPU."""
 ARMS = 3
+LAUNCHES = 4
+"""Launches of a message case: the checked one, and the timed one, which is tried three times."""
+EMULATED_MESSAGE_BYTES_PER_SECOND = 2e6
+"""Below what an emulated node sends on one busy CPU."""
 COPIES = 6
 """Copies a sample, taking in its warm-ups: only small sizes have more, and those are quick."""
 
 
-def deadline_seconds(case: Case | None, node: Node | None, first: bool) -> float:
-    """Return how long an item may take, in seconds: a base, and its bytes at a pessimistic rate.
+def deadline_seconds(case: AnyCase | None, node: Node | None, first: bool) -> float:
+    """Return how long an item may take, in seconds: a base, and its bytes at a pessimistic rate, at most a day.
 
     ``case`` and ``node`` are None for an item whose Transfer is not known beforehand. ``first`` tells that the
     runtime is not open yet.
     """
     seconds = BASE_SECONDS + (FIRST_SECONDS if first else 0.0)
-    if case is None:
-        return seconds + FIRST_SECONDS
+    return min(LONGEST_SECONDS, seconds + (FIRST_SECONDS if case is None else _seconds_of(case, node)))
+
+
+def _seconds_of(case: AnyCase, node: Node | None) -> float:
     transfer = case.transfer
+    if isinstance(case, MessageCase):
+        sent = LAUNCHES * (case.warmups + case.samples) * transfer.total_bytes
+        emulated = node is not None and node.emulated is not None
+        rate = EMULATED_MESSAGE_BYTES_PER_SECOND if emulated else PESSIMISTIC_BYTES_PER_SECOND
+        return LAUNCHES * case.timeout_seconds + sent / rate
     copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.total_bytes
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches
-    return seconds + (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND
+    return (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND
 
 
 def _cache_bytes(node: Node | None, memory: Memory) -> int:
@@ -48,11 +65,45 @@ def _cache_bytes(node: Node | None, memory: Memory) -> int:
     return next((d.last_level_cache_bytes or 0 for d in node.devices if d.index == memory.index), 0)
 
 
+class Announcements:
+    """What each worker says before it runs an item: a file of its own in a folder that the controller hands out.
+
+    From a process that dies in an item nothing else comes; what reports carry is too late for its setup. The folder
+    is made when first written to, and a worker of another machine, which cannot write there, announces nothing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def announce(self, worker: str, nodeid: str, ends_at: float) -> None:
+        """Say that ``worker`` runs ``nodeid`` and is ended at ``ends_at``, in seconds since the epoch."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            (self.folder / worker).write_text(json.dumps([nodeid, ends_at]), encoding="utf-8")
+
+    def ends_at(self, nodeid: str) -> float | None:
+        """Return when the worker that runs ``nodeid``, or died in it, is ended; None where no worker announced it."""
+        for path in sorted(self.folder.glob("*")):
+            with contextlib.suppress(OSError, ValueError):  # half a file, of a worker killed while it wrote
+                announced, ends_at = json.loads(path.read_text(encoding="utf-8"))
+                if announced == nodeid:
+                    return float(ends_at)
+        return None
+
+    def close(self) -> None:
+        """Remove the folder, if there is one."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 class Watchdog:
     """faulthandler's one watchdog, writing to the standard error there was before pytest captured it."""
 
     def __init__(self) -> None:
-        self._stderr: TextIO = os.fdopen(os.dup(2), "w")
+        try:
+            stderr = os.dup(2)
+        except OSError:  # closed by whoever started us: the deadline holds without the traceback
+            stderr = os.open(os.devnull, os.O_WRONLY)
+        self._stderr: TextIO = os.fdopen(stderr, "w")
         self.armed = False
 
     def arm(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import Link, LinkClass, Node
-from pytest_transferbench.transfer import Test, Transfer, TransferOrTest, format_size
+from pytest_transferbench.transfer import AnyTransfer, Message, Test, Transfer, format_size
 
 RUN_CEILING_FACTOR = 1.15
 """How far a pair's smaller sizes may stand above its largest before they count as impossible."""
@@ -24,20 +24,30 @@ class Ceiling:
     source: str
 
 
-def ceiling_for(transfer: TransferOrTest, node: Node) -> Ceiling | None:
+def ceiling_for(transfer: AnyTransfer, node: Node) -> Ceiling | None:
     """Return the ceiling of ``transfer`` on ``node``; ``None`` where no rate of its way is known.
 
     Between owners it is the raw rate of the slower link on the way. Where the executor owns both ends it is what
     that GPU's memory reads plus writes: half of it for a copy, all of it for reading or writing alone. A Test can
     reach the sum over the ways its Transfers take, one they share counted once; a single unknown one leaves it
-    without a ceiling.
+    without a ceiling. Of a Message's bytes only a share is data, and within one GPU it has no way to be held against.
     """
+    if isinstance(transfer, Message):
+        return _ceiling_of_message(transfer, node)
     if isinstance(transfer, Test):
         return _ceiling_of_test(transfer, node)
     if transfer.op == "local":
         return _memory_ceiling(transfer, node)
     link = _slowest_link(transfer, node)
     return _ceiling_of_link(link) if link else None
+
+
+def _ceiling_of_message(message: Message, node: Node) -> Ceiling | None:
+    link = _slowest_link(message, node)
+    if link is None:
+        return None
+    share, whole = message.protocol.wire_efficiency, _ceiling_of_link(link)
+    return Ceiling(whole.gbps * share, f"{whole.source}, {100 * share:g} % of which is data")
 
 
 def _ceiling_of_test(test: Test, node: Node) -> Ceiling | None:
@@ -87,7 +97,7 @@ def _way(link: Link, executor: int, node: Node) -> object:
     return _ends(link)
 
 
-def _slowest_link(transfer: Transfer, node: Node) -> Link | None:
+def _slowest_link(transfer: Transfer | Message, node: Node) -> Link | None:
     """Return the slowest link of known rate on the way; an unknown one could only lower what that allows."""
     executor = transfer.executor.owner
     hops = [(transfer.owner_of(memory), executor) for memory in transfer.sources]
@@ -134,7 +144,7 @@ class RunCeilings:
     largest size first and hands every measurement to :meth:`record`.
     """
 
-    def __init__(self, transfers: Iterable[TransferOrTest]) -> None:
+    def __init__(self, transfers: Iterable[AnyTransfer]) -> None:
         self._largest: dict[object, int] = {}
         self._medians: dict[object, float] = {}
         for transfer in transfers:
@@ -147,11 +157,11 @@ class RunCeilings:
         Call it after judging, with the verdicts in the measurement.
         """
         pair = _pair(measurement.transfer)
-        fit = measurement.method["rotate_bytes"] != 0 and not any(finding.fails for finding in measurement.verdicts)
+        fit = measurement.method.get("rotated", False) and not any(finding.fails for finding in measurement.verdicts)
         if fit and measurement.nbytes == self._largest.get(pair) and _is_rate(measurement.gbps):
             self._medians[pair] = float(measurement.gbps)
 
-    def ceiling_for(self, transfer: TransferOrTest) -> Ceiling | None:
+    def ceiling_for(self, transfer: AnyTransfer) -> Ceiling | None:
         """Return the ceiling of ``transfer`` by this run, ``None`` where :meth:`why_not` says why there is none."""
         if self.why_not(transfer) is not None:
             return None
@@ -161,8 +171,10 @@ class RunCeilings:
             RUN_CEILING_FACTOR * median, f"{RUN_CEILING_FACTOR} x this pair's {size} median of {median:.1f} GB/s"
         )
 
-    def why_not(self, transfer: TransferOrTest) -> str | None:
+    def why_not(self, transfer: AnyTransfer) -> str | None:
         """Return, in one line for the record, why ``transfer`` has no ceiling by this run; ``None`` if it has one."""
+        if isinstance(transfer, Message):
+            return "no ceiling: no link rate is known, and a message's own figures grow with its size"
         pair = _pair(transfer)
         largest = self._largest.get(pair)
         if largest is None:
@@ -174,7 +186,7 @@ class RunCeilings:
         return None
 
 
-def _pair(transfer: TransferOrTest) -> object:
+def _pair(transfer: AnyTransfer) -> object:
     return transfer.sources, transfer.executor, transfer.destinations
 
 

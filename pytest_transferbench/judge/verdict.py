@@ -89,9 +89,10 @@ MAX_REJECTED_PERCENT = 10
 class Limits:
     """When a pull counts as contaminated by a cache.
 
-    ``warm_cold`` is the largest ratio of warm to cold bandwidth with rotation on; with rotation off a clean machine
-    reaches more, so ``warm_cold_unrotated`` applies where that is larger. Below ``contaminated_min_nbytes`` bytes,
-    and where cold and warm copy are no more than ``contaminated_min_seconds`` apart, the ratio says nothing.
+    ``warm_cold`` is the largest ratio of warm to cold bandwidth with rotation on; with rotation off, or over less than
+    caches can hold, a clean machine reaches more, so ``warm_cold_unrotated`` applies where that is larger. Below
+    ``contaminated_min_nbytes`` bytes, and where cold and warm copy are no more than ``contaminated_min_seconds``
+    apart, the ratio says nothing.
     """
 
     warm_cold: float = 1.15
@@ -110,8 +111,7 @@ def limits_for(measurement: Measurement, limits: Limits = DEFAULT_LIMITS) -> flo
         return math.inf
     if not cold.median_seconds - warm.median_seconds > limits.contaminated_min_seconds:
         return math.inf
-    rotated = measurement.method["rotate_bytes"] != 0
-    return limits.warm_cold if rotated else max(limits.warm_cold, limits.warm_cold_unrotated)
+    return limits.warm_cold if measurement.method["rotated"] else max(limits.warm_cold, limits.warm_cold_unrotated)
 
 
 def judge(
@@ -229,18 +229,20 @@ def _impossible(measurement: Measurement, ceiling: Ceiling | None) -> Iterator[F
 def _contaminated(measurement: Measurement, limits: Limits) -> Iterator[Finding]:
     limit = limits_for(measurement, limits)
     if measurement.warm_cold > limit:
-        off = "" if measurement.method["rotate_bytes"] else ", rotation off"
         yield Finding(
             "CONTAMINATED",
             f"warm {measurement.warm_gbps} is {measurement.warm_cold:.3f} x cold {measurement.cold_gbps}, "
-            f"above the limit of {limit:g}: a cache serves part of the bytes ({_slices(measurement)}{off})",
+            f"above the limit of {limit:g}: a cache serves part of the bytes ({_slices(measurement)})",
             fails=True,
         )
 
 
 def _slices(measurement: Measurement) -> str:
-    slices = measurement.method["slices"]
-    return f"{slices} source slice{'' if slices == 1 else 's'}"
+    method = measurement.method
+    slices = f"{method['slices']} source slice{'' if method['slices'] == 1 else 's'}"
+    if method["rotated"]:
+        return slices
+    return f"{slices}, {'too few for rotation' if method['rotate_bytes'] else 'rotation off'}"
 
 
 def _slow(measurement: Measurement, floor_gbps: float | None) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import math
 from pytest_transferbench.report.transport import Record
 
 _FIGURES = ("gbps", "p10_gbps", "cold_gbps", "warm_gbps", "warm_cold")
+_OF_MESSAGES = ("seconds", "p99_seconds")
 
 
 def properties(record: Record) -> list[tuple[str, object]]:
@@ -21,6 +22,9 @@ def properties(record: Record) -> list[tuple[str, object]]:
     if record["emulated"]:
         found.append(("transfer_emulated", record["emulated"]))
     if record.has_bandwidth:
-        figures = {name: record.figure(name) for name in _FIGURES}
+        names = (*_FIGURES, *_OF_MESSAGES) if record["protocol"] else _FIGURES
+        figures = {name: record.figure(name) for name in names}
         found += [(f"transfer_{name}", value) for name, value in figures.items() if math.isfinite(value)]
+        if record["op"] == "push" and record["protocol"]:
+            found.append(("transfer_wire_gbps", record["context"]["wire_gbps"]))
     return found

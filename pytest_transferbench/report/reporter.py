@@ -25,8 +25,9 @@ class Reporter:
     """Hooks of the only process there is, or of xdist's controller.
 
     ``node`` returns the machine, or None while nobody has asked for it; ``collected`` how many transfer items there
-    were in the end, ``worker_error`` why a worker could not find out what to measure. Raises ``UsageError`` when the
-    journal at ``path`` cannot be written.
+    were in the end, ``announced`` until when a worker might run the item it died in, in seconds since the epoch, None
+    for items of others, ``worker_error`` why a worker could not find out what to measure. Raises ``UsageError`` when
+    the journal at ``path`` cannot be written.
     """
 
     def __init__(
@@ -35,14 +36,15 @@ class Reporter:
         path: Path | None,
         node: Callable[[], Node | None],
         collected: Callable[[], int],
+        announced: Callable[[str], float | None],
         worker_error: Callable[[], str | None],
     ) -> None:
         self._config = config
         self._node = node
         self._collected = collected
+        self._announced = announced
         self._worker_error = worker_error
         self._reported = False
-        self._ends_at: dict[str, float] = {}
         self._results = Results()
         self._journal: Journal | None = None
         self._no_journal = ""
@@ -54,11 +56,8 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write a finished item into the journal at once: what was measured survives whatever comes after it."""
-        ends_at = getattr(report, transport.DEADLINE_ATTRIBUTE, None)
-        if ends_at is not None:
-            self._ends_at[report.nodeid] = ends_at
-        died = report.when == transport.PROCESS_DIED and report.nodeid in self._ends_at
-        if not died and not transport.ends_transfer_item(report):
+        ends_at = self._announced(report.nodeid) if report.when == transport.PROCESS_DIED else None
+        if ends_at is None and not transport.ends_transfer_item(report):
             return
         self._reported = True
         self._results.add(report)
@@ -66,10 +65,10 @@ class Reporter:
             self._open_journal_in_cache()
         if self._journal is not None:
             try:
-                if died:
-                    _write_death(self._journal, report, self._ends_at[report.nodeid])
-                else:
+                if ends_at is None:
                     _write(self._journal, report)
+                else:
+                    _write_death(self._journal, report, ends_at)
             except OSError as error:
                 self._end_journal(self._journal, error)
 
@@ -90,6 +89,8 @@ class Reporter:
             terminalreporter.write_line(f"ERROR: {unsaid}", red=True)
         elif terminalreporter.stats.get("error"):
             return  # a file that could not be collected may well have held some
+        elif self._reported:
+            return  # none was collected as one, yet a test asked for our fixtures while it ran
         elif (asked := options.asked_on_command_line(self._config)) and self._collected() == 0:
             terminalreporter.write_line(
                 f"transferbench: {' '.join(asked)} given, but no transfer test was collected; those that come with the "

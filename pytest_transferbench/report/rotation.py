@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from pytest_transferbench.report.transport import Record
@@ -16,11 +16,14 @@ class Study:
     """Transfers measured both ways, and which records their table shows."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        ways: dict[tuple[object, ...], dict[bool, Record]] = defaultdict(dict)
+        ways: dict[tuple[object, ...], tuple[list[Record], list[Record]]] = defaultdict(lambda: ([], []))
         for record in records:
-            if record["method"]:
-                ways[_transfer(record)][bool(record["method"]["rotate_bytes"])] = record
-        self._pairs = [(both[False], both[True]) for both in ways.values() if len(both) == 2]
+            method = record["method"] if not record["protocol"] else None
+            # A budget that caches can hold is neither: it shows what they answer, and is not off.
+            if method and (method["rotated"] or not method["rotate_bytes"]):
+                ways[_transfer(record)][method["rotated"]].append(record)
+        # One that was measured more often than the other way has no row: it stands where it stood without the study.
+        self._pairs = [pair for off, on in ways.values() for pair in zip(off, on, strict=False)]
         self._shown = {id(record) for both in self._pairs for record in both}
 
     def shows(self, record: Record) -> bool:
@@ -36,10 +39,11 @@ class Study:
             yield f"{caption}, GB/s without and with source rotation (w/c is warm over cold)"
             yield f"{'':>6}  {_row('off', *[''] * 3)}  {_row('on', *[''] * 3)}".rstrip()
             yield f"{'size':>6}  {_row(*_FIGURES)}  {_row(*_FIGURES)}"
+            rows = Counter(on["nbytes"] for _, on in pairs)
             for off, on in sorted(pairs, key=lambda pair: int(pair[1]["nbytes"])):
-                verdicts = [f"{name} {record.verdict}" for name, record in (("off", off), ("on", on)) if _fails(record)]
                 cells = f"{format_size(on['nbytes']):>6}  {_row(*_cells(off))}  {_row(*_cells(on))}"
-                yield f"{cells}  {', '.join(verdicts)}".rstrip()
+                names = f"{off.name} and {on.name}" if rows[on["nbytes"]] > 1 else ""
+                yield f"{cells}  {'; '.join(filter(None, (names, *_notes(off, on))))}".rstrip()
             yield ""
 
 
@@ -49,9 +53,9 @@ def _transfer(record: Record) -> tuple[object, ...]:
 
 
 def _caption(record: Record) -> str:
-    """The case's name without its size and variant, and its passes where a launch makes more than one."""
+    """The case's name without its size and what is behind it, and its passes where a launch makes more than one."""
     passes = record["method"]["sub_iterations"]
-    name = record.name.partition(f"-{format_size(record['nbytes'])}")[0]
+    name = record.name.removesuffix(record.tail).removesuffix(f"-{format_size(record['nbytes'])}")
     return f"{name} ({record['link_class']})" + (f", {passes} passes in one launch" if passes > 1 else "")
 
 
@@ -66,6 +70,14 @@ def _cells(record: Record) -> Iterator[str]:
 
 def _row(*cells: str) -> str:
     return "".join(f"{cell:>{width}}" for cell, width in zip(cells, (8, 8, 6, 8), strict=True))
+
+
+def _notes(off: Record, on: Record) -> Iterator[str]:
+    both = ("off", off), ("on", on)
+    yield ", ".join(f"{name} {record.verdict}" for name, record in both if _fails(record))
+    shares = [(name, record.link_share) for name, record in both]
+    seen = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares if share is not None)
+    yield f"links {on.link_way} {seen} of the bytes claimed" if seen else ""
 
 
 def _fails(record: Record) -> bool:

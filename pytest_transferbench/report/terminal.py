@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_transferbench.report.matrix import matrix_lines
+from pytest_transferbench.report.messages import message_lines, message_row
 from pytest_transferbench.report.rotation import Study
 from pytest_transferbench.report.transport import Record, first_judged, records
 from pytest_transferbench.transfer import Transfer, format_size, parse_transfers
@@ -25,7 +26,10 @@ def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | N
     record = first_judged(records(report))
     if record is None or report.when != "call" or not report.passed or hasattr(report, "wasxfail"):
         return None
-    return "passed", ".", (f"PASSED {float(record.gbps):8.1f} GB/s", {"green": True})
+    word = f"PASSED {float(record.gbps):8.1f} GB/s"
+    if record["protocol"]:
+        word = f"PASSED {1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
+    return "passed", ".", (word, {"green": True})
 
 
 class Results:
@@ -50,22 +54,24 @@ class Results:
 
     def lines(self, verbosity: int) -> list[str]:
         """Return the summary: matrices, the items' details with ``-v``, and whatever needs a reader's eye."""
-        measured = [record for record in self._all() if record["judged"]]
+        judged = [record for record in self._all() if record["judged"]]
+        measured = [record for record in judged if not record["protocol"]]
         study = Study(self._all())
         lines = [*study.lines()]
         if verbosity >= 0:
+            lines += message_lines((record for record in judged if record["protocol"]), verbosity)
             for group in _groups(record for record in measured if not study.shows(record)):
                 lines += [*_matrix(group), ""]
-        if verbosity > 0:
+        if verbosity > 0 and measured:
             lines += [*map(_detail, measured), *_clocks(measured), ""]
         lines += [
             f"not judged: {_detail(record)}"
             for record in self._all()
-            if not record["judged"] and not study.shows(record)
+            if not record["judged"] and (verbosity > 0 or not study.shows(record))
         ]
         lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
-        if measured:
-            counts = Counter(record.verdict for record in measured)
+        if judged:
+            counts = Counter(record.verdict for record in judged)
             lines.append("verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
         return lines
 
@@ -82,7 +88,8 @@ def rotation_text(record: Record) -> str:
     if not method["rotate_bytes"]:
         return "no rotation"
     span = format_size(method["slices"] * method["pitch"])
-    return f"rotation K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
+    rotation = "rotation" if method["rotated"] else "rotation too little,"
+    return f"{rotation} K={method['slices']} x {format_size(record['nbytes'])} (pitch {method['pitch']}) = {span}"
 
 
 def blocks_text(record: Record) -> str:
@@ -97,13 +104,16 @@ def blocks_text(record: Record) -> str:
 
 
 def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
-    """Records that share a matrix: one op, executor and size of one suite."""
+    """Records that share a matrix: one op, executor, size and variant of one suite, and no cell twice."""
     groups: dict[tuple[object, ...], list[Record]] = defaultdict(list)
+    taken: Counter[tuple[object, ...]] = Counter()
     for record in measured:
         transfer = _first_transfer(record)
         suite = record["key"].partition("/")[0]
         shape = transfer.op, transfer.executor.word, transfer.subexecutors, transfer.nbytes
-        groups[suite, *shape, _at_the_same_time(record)].append(record)
+        group = suite, *shape, _at_the_same_time(record), _variant(record)
+        groups[*group, taken[*group, _ends(record)]].append(record)
+        taken[*group, _ends(record)] += 1
     yield from groups.values()
 
 
@@ -117,7 +127,7 @@ def _matrix(group: list[Record]) -> list[str]:
         for ends, record in by_ends.items()
     }
     return [
-        f"{first.op} {executor} {format_size(first.nbytes)}{_at_the_same_time(group[0])}, GB/s "
+        f"{first.op} {executor} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, GB/s "
         "(steady median; rows SRC, columns DST)",
         "; ".join(text for text in caption if text),
         *matrix_lines(cells),
@@ -133,6 +143,12 @@ def _ends(record: Record) -> tuple[str, str]:
 def _first_transfer(record: Record) -> Transfer:
     """The Transfer, or the first of a Test; all of them share op, executor, SubExecutors and size."""
     return parse_transfers(record["transfer"])[0]
+
+
+def _variant(record: Record) -> str:
+    """What tells two functions' cases of one Transfer apart, after a blank; nothing where it has no variant."""
+    variant = record.tail.removeprefix(f"-{_first_transfer(record).place_in_name()}").removeprefix("-")
+    return f" {variant}" if variant else ""
 
 
 def _transfers(record: Record) -> int:
@@ -169,6 +185,8 @@ def _ratios(group: list[Record]) -> str:
 
 
 def _detail(record: Record) -> str:
+    if record["protocol"]:
+        return f"{record.name}: {message_row(record)}"
     if not record.has_bandwidth:
         return f"{record.name}: {record.verdict}; {rotation_text(record)}"
     figures = ", ".join(
@@ -191,12 +209,8 @@ def _detail(record: Record) -> str:
 
 
 def _counted(record: Record) -> str:
-    """What the links' counters say of the bytes claimed: a cache that answers in a link's place moves nothing there."""
-    counted = record["context"].get("link_bytes")
-    if counted is None or record["link_class"] in ("local", "host") or not counted["claimed"]:
-        return ""
-    way = "received" if record["op"] == "pull" else "sent"
-    return f"links {way} {100 * counted[way] / counted['claimed']:.1f} % of the bytes claimed"
+    share = record.link_share
+    return "" if share is None else f"links {record.link_way} {100 * share:.1f} % of the bytes claimed"
 
 
 def _rejected(found: Iterable[Record]) -> list[str]:

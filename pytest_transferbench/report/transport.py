@@ -8,12 +8,10 @@ from typing import Any
 
 from pytest_transferbench.journal import to_plain
 from pytest_transferbench.measurement import GBps, Measurement
+from pytest_transferbench.transfer import format_size
 
 ATTRIBUTE = "transferbench"
 """The report attribute. JUnit leaves it alone, and pytest-xdist carries it when it holds exact plain types."""
-
-DEADLINE_ATTRIBUTE = "transferbench_ends_at"
-"""The attribute of a transfer item's setup report: when its process is ended, in seconds since the epoch."""
 
 PROCESS_DIED = "???"
 """The phase that pytest-xdist gives the report it makes up for an item whose worker died."""
@@ -40,9 +38,30 @@ class Record(dict[str, Any]):
         return self.verdict not in _NO_BANDWIDTH
 
     def figure(self, name: str) -> float:
-        """Return ``gbps``, ``p10_gbps``, ``cold_gbps``, ``warm_gbps`` or ``warm_cold``; NaN if not measured."""
+        """Return one of :meth:`Measurement.to_json`'s ``figures``, such as ``gbps``; NaN if not measured."""
         value = self["figures"][name]
         return math.nan if value is None else float(value)
+
+    @property
+    def tail(self) -> str:
+        """What the id has behind the size: the executor's place and the variant, each after a dash."""
+        return self.name.partition(f"-{format_size(self['nbytes'])}")[2]
+
+    @property
+    def link_way(self) -> str:
+        """Which of the links' counters sees the bytes: those received by the GPU that pulls, or sent by another."""
+        return "received" if self["op"] == "pull" else "sent"
+
+    @property
+    def link_share(self) -> float | None:
+        """How many of the bytes claimed the links' counters saw; ``None`` where nothing counts them.
+
+        A cache that answers in a link's place moves nothing over it.
+        """
+        counted = self["context"].get("link_bytes")
+        if counted is None or self["link_class"] in ("local", "host") or not counted["claimed"]:
+            return None
+        return float(counted[self.link_way] / counted["claimed"])
 
     @property
     def gbps(self) -> GBps:

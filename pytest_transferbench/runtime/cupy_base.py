@@ -239,6 +239,13 @@ class CupyRuntime(ABC):
         except RuntimeError as error:
             raise fault(f"{self.launch_call} of {loaded.name}", loaded.device, error) from error
 
+    def clear(self, pointer: int, nbytes: int, stream: Stream) -> None:
+        self._use(stream.device)
+        try:
+            self._cuda.memsetAsync(pointer, 0, nbytes, stream.handle)
+        except RuntimeError as error:
+            raise fault(f"{self.prefix}MemsetAsync", stream.device, error) from error
+
     @abstractmethod
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None: ...
 

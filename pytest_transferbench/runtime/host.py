@@ -127,6 +127,9 @@ class HostRuntime:
         if self._arrays.pop(allocation.pointer, None) is None:
             raise RuntimeFault("free", HOST, "invalid value", f"{allocation.pointer:#x} was not allocated here")
 
+    def clear(self, pointer: int, nbytes: int, stream: Stream) -> None:
+        self._refuse("clear", stream.device)
+
     def array(self, allocation: Allocation, offset: int, nbytes: int) -> Any:
         return host_words(allocation.pointer + offset, nbytes)
 

@@ -120,6 +120,10 @@ class Runtime(Protocol):
         """Capture what ``queue`` queues on ``stream`` as a graph; the returned call replays it on that stream."""
         ...
 
+    def clear(self, pointer: int, nbytes: int, stream: Stream) -> None:
+        """Queue zeros into ``nbytes`` bytes of device memory."""
+        ...
+
     def array(self, allocation: Allocation, offset: int, nbytes: int) -> Any:
         """Return part of an allocation as a 1-d ``uint32`` array: CuPy on a device, NumPy on the host; no copy."""
         ...

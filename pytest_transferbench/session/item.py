@@ -15,7 +15,7 @@ from pytest_transferbench.cases import Request, case_of, link_class_of, missing,
 from pytest_transferbench.measurement import Fault, Measurement
 from pytest_transferbench.session import run as session_run
 from pytest_transferbench.session.run import Run
-from pytest_transferbench.transfer import Case, Test, Transfer, TransferOrTest
+from pytest_transferbench.transfer import AnyCase, AnyTransfer, Case, MessageCase
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
@@ -39,7 +39,7 @@ class ItemBench:
     ``measurements`` are those made so far, the judged one included; ``case`` is what this item was made for.
     """
 
-    def __init__(self, run: Run, suite: str, case: Case | None, request: Request) -> None:
+    def __init__(self, run: Run, suite: str, case: AnyCase | None, request: Request) -> None:
         self._run = run
         self._suite = suite
         self.case = case
@@ -54,18 +54,19 @@ class ItemBench:
 
     def __call__(
         self,
-        transfer: TransferOrTest | str,
+        transfer: AnyTransfer | str,
         data: Any = None,
         judge: bool = True,
         floor_gbps: float | None = None,
     ) -> Measurement:
         """Measure ``transfer``, check its data and judge the figures.
 
-        ``transfer`` is a Transfer, a Test, or the notation of one. ``data`` is an array of the user's own to be moved
-        in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With ``judge=False``, and
-        always for a control, nothing is raised for the figures: they are in ``.verdicts``, and stay out of matrix and
-        baseline. Raises a subclass of ``AssertionError`` for the first failing verdict, ``ValueError`` in one line for
-        anything that names no Transfer; fails in one line for a second judged call in an item.
+        ``transfer`` is a Transfer, a Test, or the notation of one, or a Message. ``data`` is an array of the user's own
+        to be moved in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With
+        ``judge=False``, and always for a control, nothing is raised for the figures: they are in ``.verdicts``, and
+        stay out of matrix and baseline. Raises a subclass of ``AssertionError`` for the first failing verdict,
+        ``ValueError`` in one line for anything that names no Transfer; fails in one line for a second judged call in
+        an item.
         """
         __tracebackhide__ = True
         if judge and self._judged:
@@ -75,13 +76,20 @@ class ItemBench:
         except ValueError as error:
             # Raised anew so that the user's own line is the last one shown, not that of a parser.
             raise ValueError(str(error)) from None
+        if isinstance(case, MessageCase) and data is not None:
+            raise ValueError(f"data is given for {case.name}: a Message brings its own payload, leave data out")
         judge = judge and not case.control
         self._judged = self._judged or judge
         return self._conclude(case, self._measure(case, data), judge)
 
+    def look_for_lost(self, name: str) -> None:
+        """Look which GPUs still answer after the item called ``name`` failed: it is then named, not the next."""
+        if self._run.opened:
+            self._run.bench().find_lost_after(self.case.name if self.case else name)
+
     def adopt(self, transfer: object) -> None:
-        """Take what the test's own ``parametrize`` gave as this item's, if it is a Transfer, a Test or a notation."""
-        if isinstance(transfer, Transfer | Test | str):
+        """Take what the test's own ``parametrize`` gave as this item's, if it is something that can be measured."""
+        if isinstance(transfer, AnyTransfer | str):
             self.case = self._case_of(transfer, None)
 
     @contextmanager
@@ -90,6 +98,8 @@ class ItemBench:
         __tracebackhide__ = True
         if self.case is None:
             pytest.fail("transfer_buffers needs the argument transfer, parametrized by transferbench", pytrace=False)
+        if isinstance(self.case, MessageCase):
+            pytest.fail("transfer_buffers has the buffers of Transfers; a Message brings its own", pytrace=False)
         from pytest_transferbench.runtime import RuntimeFault
 
         with ExitStack() as stack:
@@ -106,38 +116,42 @@ class ItemBench:
             finally:
                 self._lease = None
 
-    def _case_of(self, transfer: TransferOrTest | str, floor_gbps: float | None) -> Case:
+    def _case_of(self, transfer: AnyTransfer | str, floor_gbps: float | None) -> AnyCase:
         settings = self._request.settings
         if isinstance(transfer, str):
             nbytes = self.case.transfer.nbytes if self.case else None
             transfer = read_transfer(transfer, nbytes, settings.subexecutors)
-        if not isinstance(transfer, Transfer | Test):
+        if not isinstance(transfer, AnyTransfer):
             raise ValueError(
-                f"transferbench({transfer!r}): give a Transfer, a Test or its notation, such as '(G1->G0->G0 8 64M)'"
+                f"transferbench({transfer!r}): give a Transfer, a Test or its notation, such as '(G1->G0->G0 8 64M)', "
+                "or a Message"
             )
         if self.case is not None and transfer == self.case.transfer:
             case = self.case
         else:
+            case = case_of(transfer, self._request, self._run.node)
             reason = missing(transfer, self._run.node, self._run.gpus)
-            reason = reason or session_run.unsupported(transfer, self._run.node, settings.sub_iterations)
+            reason = reason or session_run.unsupported(case, self._run.node)
             if reason is not None:
                 pytest.skip(reason)
-            case = case_of(transfer, self._request)
         return case if floor_gbps is None else dataclasses.replace(case, floor_gbps=floor_gbps)
 
-    def _measure(self, case: Case, data: Any) -> Measurement:
+    def _measure(self, case: AnyCase, data: Any) -> Measurement:
+        __tracebackhide__ = True
         from pytest_transferbench.runtime import RuntimeFault
 
         bench, key = self._run.bench(), self._key(case)
-        if self._lease is not None and self._lease[0].transfer == case.transfer:
+        if isinstance(case, Case) and self._lease is not None and self._lease[0].transfer == case.transfer:
             return bench.measure(self._lease[1], key=key, data=data)
         try:
+            if isinstance(case, MessageCase):
+                return session_run.measure_message(bench, case, key)
             with bench.lease(case) as lease:
                 return bench.measure(lease, key=key, data=data)
         except RuntimeFault as fault:
             return self._not_leased(case, fault)
 
-    def _not_leased(self, case: Case, fault: RuntimeFault) -> Measurement:
+    def _not_leased(self, case: AnyCase, fault: RuntimeFault) -> Measurement:
         """What there is to say about a case whose buffers could not be had."""
         transfer, key = case.transfer, self._key(case)
         return Measurement(
@@ -152,10 +166,10 @@ class ItemBench:
             emulated=self._run.node.emulated,
         )
 
-    def _key(self, case: Case) -> str:
+    def _key(self, case: AnyCase) -> str:
         return f"{self._suite}/{case.name}"
 
-    def _conclude(self, case: Case, measurement: Measurement, judge: bool) -> Measurement:
+    def _conclude(self, case: AnyCase, measurement: Measurement, judge: bool) -> Measurement:
         """Judge a measurement, keep it, and raise its failing verdict if it is to be raised."""
         __tracebackhide__ = True
         measurement = self._judge(case, dataclasses.replace(measurement, judged=judge))
@@ -167,7 +181,7 @@ class ItemBench:
             raise exception_for(failing, measurement)
         return measurement
 
-    def _judge(self, case: Case, measurement: Measurement) -> Measurement:
+    def _judge(self, case: AnyCase, measurement: Measurement) -> Measurement:
         """Return ``measurement`` with its verdicts, and with the ceiling it was held against."""
         from pytest_transferbench.judge import judge, limits_for
 
@@ -182,9 +196,9 @@ class ItemBench:
         return measurement
 
 
-def _limits(case: Case) -> Limits:
+def _limits(case: AnyCase) -> Limits:
     from pytest_transferbench.judge import Limits
 
-    if case.warm_cold_limit is None:
+    if isinstance(case, MessageCase) or case.warm_cold_limit is None:
         return Limits()
     return Limits(warm_cold=case.warm_cold_limit, warm_cold_unrotated=case.warm_cold_limit)

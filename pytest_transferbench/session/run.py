@@ -12,9 +12,10 @@ import pytest
 from pytest_transferbench import options
 from pytest_transferbench.cases import Plan, Request, build_cases, default_sizes, for_node, selected_gpus
 from pytest_transferbench.isolation import xdist
+from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import Settings
-from pytest_transferbench.transfer import Case, TransferOrTest
+from pytest_transferbench.transfer import AnyCase, AnyTransfer, MessageCase
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Bench
@@ -50,18 +51,30 @@ def open_bench(node: Node, emulate: str | None) -> Bench:
     return Bench.open(node, emulate)
 
 
-def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int) -> str | None:
-    """Return why the engine cannot run ``transfer`` on ``node``, or None."""
-    from pytest_transferbench.engine.executors import unsupported
+def unsupported(case: AnyCase, node: Node) -> str | None:
+    """Return why ``case`` cannot be run on ``node``, or None; raises ``ValueError`` where it never could."""
+    from pytest_transferbench import latency
+    from pytest_transferbench.engine import executors
 
-    return unsupported(transfer, node, sub_iterations)
+    if isinstance(case, MessageCase):
+        return latency.unsupported(case, node)
+    return executors.unsupported(case.transfer, node, case.sub_iterations)
 
 
-def estimate_seconds(case: Case, node: Node) -> float:
+def estimate_seconds(case: AnyCase, node: Node) -> float:
     """Return about how long ``case`` takes."""
-    from pytest_transferbench.engine import estimate_seconds
+    from pytest_transferbench import engine, latency
 
-    return estimate_seconds(case, node)
+    return (
+        latency.estimate_seconds(case, node) if isinstance(case, MessageCase) else engine.estimate_seconds(case, node)
+    )
+
+
+def measure_message(bench: Bench, case: MessageCase, key: str) -> Measurement:
+    """Measure a message in buffers of its own; raises ``RuntimeFault`` where they cannot be had."""
+    from pytest_transferbench import latency
+
+    return latency.measure(bench, case, key=key)
 
 
 class Run:
@@ -85,7 +98,7 @@ class Run:
         self._ceilings: RunCeilings | None = None
         self.error: str | None = None
         self.refusal: str | None = self._handed.get("refusal") or xdist.refusal(config)
-        self._planned: list[TransferOrTest] = []
+        self._planned: list[AnyTransfer] = []
         self.items = 0
         self.notes: list[str] = []
 
@@ -135,7 +148,7 @@ class Run:
             self.notes.append(plan.note)
         return plan
 
-    def estimate(self, cases: Iterable[Case]) -> float:
+    def estimate(self, cases: Iterable[AnyCase]) -> float:
         """Return about how long ``cases`` take together, in seconds."""
         return sum(estimate_seconds(case, self.node) for case in cases)
 
@@ -161,7 +174,7 @@ class Run:
             pytest.fail(str(self._bench_error), pytrace=False)
         return self._bench
 
-    def ceiling(self, transfer: TransferOrTest) -> tuple[Ceiling | None, str]:
+    def ceiling(self, transfer: AnyTransfer) -> tuple[Ceiling | None, str]:
         """Return what ``transfer`` can reach at most, and in words where that comes from or why it is not known."""
         from pytest_transferbench.judge import ceiling_for
 

@@ -14,7 +14,7 @@ from pytest_transferbench.judge.reuse import Reuse, reuse_without_rotation
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import Node
 from pytest_transferbench.session.item import ItemBench
-from pytest_transferbench.transfer import Test, Transfer
+from pytest_transferbench.transfer import Case, Test, Transfer
 
 SWEEP = {"pairs": "first-second", "ops": "pull,push", "executors": "gfx", "sizes": "8M,16M,32M,64M,128M,256M,512M"}
 IN_ONE_LAUNCH = {
@@ -74,7 +74,7 @@ def _is_the_links_own(measurement: Measurement, bench: ItemBench) -> None:
 def _shows_the_caches(measurement: Measurement, bench: ItemBench, node: Node) -> None:
     """The verdicts of a control are what this node's caches must give it; where nothing is known they are shown."""
     assert measurement.wrong_words == 0
-    assert bench.case is not None
+    assert isinstance(bench.case, Case)
     reuse = reuse_without_rotation(bench.case, node)
     verdicts = {finding.verdict for finding in measurement.verdicts}
     if reuse is Reuse.NONE:

@@ -3,7 +3,7 @@
 Everything here is a value or a function of values; only the standard library is imported.
 """
 
-from pytest_transferbench.transfer.case import METHOD_VERSION, NOMINAL_GBPS, Case, Method, copies_per_sample
+from pytest_transferbench.transfer.case import NOMINAL_GBPS, AnyCase, Case, MessageCase, copies_per_sample
 from pytest_transferbench.transfer.ends import Executor, Memory, parse_executor, parse_memory
 from pytest_transferbench.transfer.letters import (
     EXECUTORS,
@@ -14,27 +14,41 @@ from pytest_transferbench.transfer.letters import (
     executor_kind,
     memory_kind,
 )
+from pytest_transferbench.transfer.message import Message
+from pytest_transferbench.transfer.method import METHOD_VERSION, MessageMethod, Method
 from pytest_transferbench.transfer.notation import parse_transfer, parse_transfers
-from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy
+from pytest_transferbench.transfer.protocol import LL, PROTOCOLS, Protocol, protocols
+from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy, rotation_budget
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
 from pytest_transferbench.transfer.test import Test, TransferOrTest, together
 from pytest_transferbench.transfer.transfer import End, Op, Transfer
 
+AnyTransfer = Transfer | Test | Message
+"""What a case is about."""
+
 __all__ = [
     "EXECUTORS",
     "HOST",
+    "LL",
     "MAX_BYTES",
     "MEMORIES",
     "METHOD_VERSION",
     "NOMINAL_GBPS",
+    "PROTOCOLS",
+    "AnyCase",
+    "AnyTransfer",
     "Case",
     "End",
     "Executor",
     "ExecutorKind",
     "Memory",
     "MemoryKind",
+    "Message",
+    "MessageCase",
+    "MessageMethod",
     "Method",
     "Op",
+    "Protocol",
     "RotationPlan",
     "SliceCopy",
     "Test",
@@ -50,5 +64,7 @@ __all__ = [
     "parse_sizes",
     "parse_transfer",
     "parse_transfers",
+    "protocols",
+    "rotation_budget",
     "together",
 ]

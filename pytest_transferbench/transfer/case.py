@@ -1,19 +1,14 @@
-"""A case: one Transfer or Test and how it is to be measured; and the Method, which says how it was."""
+"""A case: a Transfer, a Test or a Message, and how it is to be measured."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from pytest_transferbench.transfer.message import Message
+from pytest_transferbench.transfer.sizes import whole
 from pytest_transferbench.transfer.test import TransferOrTest
-
-METHOD_VERSION = 1
-"""Raised whenever the same settings would give another figure than before: older baselines then no longer match."""
 
 NOMINAL_GBPS: Mapping[str, int] = {
     "local": 1500,
@@ -77,21 +72,13 @@ class Case:
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("sub_iterations", 1), ("warmups", 0), ("byte_offset", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"bad {name} {getattr(self, name)}: use {least} or more")
+            _check_count(self, name, least)
         if self.byte_offset % 4:
             raise ValueError(f"bad byte_offset {self.byte_offset}: use a multiple of 4")
-        if self.rotate_bytes is not None and self.rotate_bytes < 0:
-            raise ValueError(
-                f"bad rotate_bytes {self.rotate_bytes}: use 0 (off) or more, or None to let the caches decide"
-            )
-        if self.validate not in ("end", "each", "off"):
-            raise ValueError(f"bad validate {self.validate!r}: use end, each or off")
-        for name in ("floor_gbps", "warm_cold_limit"):
-            limit = getattr(self, name)
-            if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
-                raise ValueError(f"bad {name} {limit!r}: use a positive number")
-        if self.variant:
+        if self.rotate_bytes is not None:
+            _check_count(self, "rotate_bytes", 0, "0 (off) or more, or None to let the caches decide")
+        _check_judging(self.validate, floor_gbps=self.floor_gbps, warm_cold_limit=self.warm_cold_limit)
+        if self.variant != "":
             self.transfer.case_name(self.variant)  # refuses one that makes no name
 
     @property
@@ -100,55 +87,66 @@ class Case:
         return self.transfer.case_name(self.variant)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """Everything about the way of measuring that two figures must share to be compared.
+@dataclass(frozen=True, slots=True)
+class MessageCase:
+    """One Message and how to measure it: what one test item runs.
 
-    ``transfers`` run at the same time, each by ``subexecutors``. ``copies`` are the copies in a sample;
-    ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the plan that came of it. ``block_threads`` and
-    ``unroll`` are 0 where no kernel runs. ``source_kind`` and ``destination_kind`` are memory letters; where the
-    Transfers of a Test differ, letters and link classes are joined by ``+``. ``gate`` is what held the copies back
-    until all were queued: ``kernel``, ``host`` or ``none``.
+    ``samples`` iterations are timed, after ``warmups``. ``most_blocks`` caps the blocks of each side.
+    ``ring_kind`` is the letter of the memory that ring and ACK lie in: ``U`` uncached, ``F`` fine-grained, ``G``
+    plain, empty for what suits the GPU. No wait inside a kernel takes longer than ``timeout_seconds``. ``validate``
+    compares every word of a message before the timed ones (``end``), of each timed one (``each``), or none
+    (``off``). Raises ``ValueError`` in one line.
     """
 
-    version: int = METHOD_VERSION
-    transfers: int = 1
-    samples: int
-    copies: int
-    sub_iterations: int
-    warmups: int
-    rotate_bytes: int
-    slices: int
-    pitch: int
-    byte_offset: int
-    subexecutors: int
-    block_threads: int
-    unroll: int
-    source_kind: str
-    destination_kind: str
-    gate: str
-    link_class: str
+    transfer: Message
+    samples: int = 100
+    warmups: int = 10
+    most_blocks: int = 64
+    ring_kind: str = ""
+    timeout_seconds: float = 30.0
+    validate: str = "end"
+    variant: str = ""
+    floor_gbps: float | None = None
+    control: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain types only, one entry a field."""
-        return {name: _plain(value) for name, value in dataclasses.asdict(self).items()}
+    def __post_init__(self) -> None:
+        for name, least in (("samples", 1), ("warmups", 0), ("most_blocks", 1)):
+            _check_count(self, name, least)
+        if not 0 < self.timeout_seconds < math.inf:
+            raise ValueError(f"bad timeout_seconds {self.timeout_seconds}: use a positive number")
+        if self.ring_kind not in ("", "U", "F", "G"):
+            raise ValueError(f"bad ring_kind {self.ring_kind!r}: use U, F or G, or nothing to leave it to the GPU")
+        _check_judging(self.validate, floor_gbps=self.floor_gbps)
+        if self.variant != "":
+            self.transfer.case_name(self.variant)  # refuses one that makes no name
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Method:
-        """Rebuild a method from :meth:`to_json`."""
-        return cls(**data)
+    @property
+    def name(self) -> str:
+        """The case's id: :meth:`Message.case_name` with this variant."""
+        return self.transfer.case_name(self.variant)
 
-    def digest(self) -> str:
-        """Return 12 hexadecimal digits that change whenever any field does, and are the same in every process."""
-        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
-
-    def differences(self, other: Method) -> tuple[str, ...]:
-        """Return one line, ``field mine -> theirs``, for every field that ``other`` has differently."""
-        mine, theirs = self.to_json(), other.to_json()
-        return tuple(f"{name} {mine[name]} -> {theirs[name]}" for name in mine if mine[name] != theirs[name])
+    @property
+    def blocks(self) -> int:
+        """Blocks of each side."""
+        return self.transfer.protocol.blocks(self.transfer.nbytes, self.most_blocks)
 
 
-def _plain(value: int | str) -> int | str:
-    """Strip what only looks like a plain type (a StrEnum link class): xdist carries exact types alone."""
-    return str(value) if isinstance(value, str) else int(value)
+AnyCase = Case | MessageCase
+"""What one test item runs."""
+
+
+def _check_count(case: object, name: str, least: int, allowed: str = "") -> None:
+    """Refuse what is no whole number from ``least`` on; put a plain one in the place of another library's."""
+    given = getattr(case, name)
+    count = whole(given)
+    if count is None or count < least:
+        raise ValueError(f"bad {name} {given!r}: use {allowed or f'{least} or more'}")
+    object.__setattr__(case, name, count)
+
+
+def _check_judging(validate: str, **limits: float | None) -> None:
+    if validate not in ("end", "each", "off"):
+        raise ValueError(f"bad validate {validate!r}: use end, each or off")
+    for name, limit in limits.items():
+        if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
+            raise ValueError(f"bad {name} {limit!r}: use a positive number")

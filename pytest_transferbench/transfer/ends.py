@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_transferbench.transfer.letters import EXECUTORS, HOST, MEMORIES, executor_kind, memory_kind
+from pytest_transferbench.transfer.sizes import whole
 
 MAX_INDEX = 9999
 """The largest index of a memory or an executor; far above any node, and short enough for a name."""
@@ -29,7 +30,7 @@ class Memory:
         letters = [row.letter for row in MEMORIES]
         if self.kind not in letters:
             raise ValueError(f"bad memory letter {self.kind!r}: use one of {' '.join(letters)}")
-        _check_index("memory", self.kind, self.index)
+        object.__setattr__(self, "index", _checked_index("memory", self.kind, self.index))
         if self.on == "none" and self.index:
             raise ValueError(f"null memory has no index: write N, not N{self.index}")
 
@@ -66,7 +67,7 @@ class Executor:
         letters = [row.letter for row in EXECUTORS]
         if self.kind not in letters:
             raise ValueError(f"bad executor letter {self.kind!r}: use one of {' '.join(letters)}")
-        _check_index("executor", self.kind, self.index)
+        object.__setattr__(self, "index", _checked_index("executor", self.kind, self.index))
 
     @functools.cached_property
     def word(self) -> str:
@@ -123,6 +124,8 @@ def _place(text: str, what: str, examples: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _check_index(what: str, letter: str, index: int) -> None:
-    if not 0 <= index <= MAX_INDEX:
-        raise ValueError(f"bad {what} index {index} after {letter}: use 0 to {MAX_INDEX}")
+def _checked_index(what: str, letter: str, index: object) -> int:
+    number = whole(index)
+    if number is None or not 0 <= number <= MAX_INDEX:
+        raise ValueError(f"bad {what} index {index!r} after {letter}: use 0 to {MAX_INDEX}")
+    return number

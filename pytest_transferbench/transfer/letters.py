@@ -79,7 +79,7 @@ def memory_kind(name: str) -> MemoryKind:
 
 
 def _row(rows: dict[str, _Row], what: str, name: str) -> _Row:
-    row = rows.get(name.casefold())
+    row = rows.get(name.casefold()) if isinstance(name, str) else None
     if row is None:
         allowed = ", ".join(f"{row.letter} or {row.word}" for row in dict.fromkeys(rows.values()))
         raise ValueError(f"unknown {what} {name!r}: use {allowed}")

@@ -21,6 +21,8 @@ def parse_transfer(text: str, nbytes: int | None = None, subexecutors: int = 0) 
     where the text gives none; bytes written as 0 mean ``nbytes``, as in TransferBench. Raises ``ValueError`` in one
     line that names the first token that cannot be read, and for a Transfer that cannot be run.
     """
+    if not isinstance(text, str):
+        raise ValueError(f"bad Transfer {text!r}: {_FORM}")
     bracketed = _BRACKETED.fullmatch(text.strip())
     if bracketed is None:
         raise ValueError(f"bad Transfer {text!r}: one pair of brackets, if any, goes around all of it; {_FORM}")
@@ -41,7 +43,8 @@ def parse_transfers(text: str, nbytes: int | None = None, subexecutors: int = 0)
 
     ``(G1->G0->G0 8 64M) (G2->G0->G0 8 64M)`` are two. Raises ``ValueError`` as :func:`parse_transfer` does.
     """
-    single = [f"({part})" for part in re.findall(r"\(([^()]*)\)", text)] if _SEVERAL.fullmatch(text) else [text]
+    several = isinstance(text, str) and _SEVERAL.fullmatch(text)
+    single = [f"({part})" for part in re.findall(r"\(([^()]*)\)", text)] if several else [text]
     return tuple(parse_transfer(part, nbytes, subexecutors) for part in single)
 
 

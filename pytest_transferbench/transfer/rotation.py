@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,15 @@ MEMORY_PERCENT = 60
 """How much of a device's total memory the slices of one source may take. Free memory moves; total does not."""
 
 
+def rotation_budget(transfer: TransferOrTest, budget: int | None) -> int | None:
+    """Return what :meth:`RotationPlan.make` may spend on a source of ``transfer``: 0 where there is nothing to rotate.
+
+    Only sources in GPU memory that a GPU reads are rotated, within ``budget``.
+    """
+    rotates = transfer.executor.on == "device" and all(memory.on == "device" for memory in transfer.sources)
+    return budget if rotates else 0
+
+
 class SliceCopy(NamedTuple):
     """Copy ``slices`` whole slices, pads included, from ``source_slice`` on to ``destination_slice`` on."""
 
@@ -33,8 +43,9 @@ class RotationPlan:
 
     ``pitch`` is the distance in bytes between the starts of two slices; the ``pitch - nbytes`` bytes between them
     are never read. ``byte_offset`` lies before the first. ``budget`` is what was asked for in bytes, 0 for no
-    rotation. ``warning`` says in one line that fewer slices were given than asked. A plan is a pure function of the
-    arguments of :meth:`make`: processes that agree on those agree on the plan, before anything is allocated.
+    rotation. ``needed_bytes`` is the span from which on no cache of the two ends holds the slice read next.
+    ``warning`` says in one line that the slices are fewer than asked, or too few for that. A plan is a pure function
+    of the arguments of :meth:`make`: processes that agree on those agree on the plan, before anything is allocated.
     """
 
     nbytes: int
@@ -43,6 +54,7 @@ class RotationPlan:
     slices: int
     budget: int
     warning: str | None = None
+    needed_bytes: int = 0
 
     @classmethod
     def make(
@@ -67,50 +79,40 @@ class RotationPlan:
             raise ValueError(f"bad size {nbytes}: rotation needs between 1 and {MAX_BYTES} bytes")
         if byte_offset < 0 or byte_offset % 4:
             raise ValueError(f"bad byte offset {byte_offset}: use 0 or a positive multiple of 4")
+        known = CACHE_FACTOR * max((size or 0 for size in caches), default=0)
+        default = max(DEFAULT_BUDGET_BYTES, known)
+        needed = known if caches and all(caches) else default
         if budget is None:
-            budget = max(DEFAULT_BUDGET_BYTES, CACHE_FACTOR * max((size or 0 for size in caches), default=0))
+            budget = default
         if not 0 <= budget <= MAX_BYTES:
             raise ValueError(f"bad rotation budget {budget}: use 0 (off) to {MAX_BYTES} bytes")
         if budget == 0:
-            return cls(nbytes, byte_offset, nbytes, 1, 0)
+            return cls(nbytes, byte_offset, nbytes, 1, 0, needed_bytes=needed)
         pitch = _round_up(nbytes, ALIGNMENT_BYTES)
         asked = _ceil_divide(budget, pitch)
         room = memory_bytes * MEMORY_PERCENT // 100 // sources - byte_offset
         slices = min(asked, max(1, room // pitch))
+        plan = cls(nbytes, byte_offset, pitch, slices, budget, needed_bytes=needed)
+        doubt = "" if plan.rotated else f"below {format_size(needed)} the caches of the two ends may answer reads"
         warning = None
         if slices < asked:
             whose = "" if sources == 1 else f" of {sources} sources"
             warning = (
                 f"rotation asked for {format_size(budget)} ({asked} slices of {format_size(nbytes)}) and got {slices}: "
                 f"slices{whose} may take {MEMORY_PERCENT} % of the device's {format_size(memory_bytes)}"
+                + (f"; {doubt}" if doubt else "")
             )
-        return cls(nbytes, byte_offset, pitch, slices, budget, warning)
+        elif doubt:
+            warning = (
+                f"rotation over {format_size(plan.span_bytes)} ({_slices(slices)} of {format_size(nbytes)}) is too "
+                f"little: {doubt}; use --transfer-rotate=auto"
+            )
+        return dataclasses.replace(plan, warning=warning)
 
-    @classmethod
-    def for_transfer(
-        cls,
-        transfer: TransferOrTest,
-        budget: int | None,
-        *,
-        memory_bytes: int,
-        sources: int = 1,
-        byte_offset: int = 0,
-        caches: Sequence[int | None] = (),
-    ) -> RotationPlan:
-        """Return :meth:`make`'s plan for ``transfer``, or one without rotation where there is nothing to rotate.
-
-        Only sources in GPU memory that a GPU reads are rotated. ``memory_bytes`` is that of the device
-        which holds ``sources`` of them.
-        """
-        rotates = transfer.executor.on == "device" and all(memory.on == "device" for memory in transfer.sources)
-        return cls.make(
-            transfer.nbytes,
-            budget if rotates else 0,
-            memory_bytes=memory_bytes,
-            sources=sources,
-            byte_offset=byte_offset,
-            caches=caches,
-        )
+    @property
+    def rotated(self) -> bool:
+        """Whether no cache holds the slice read next: a budget alone, which a cache may hold, is no rotation."""
+        return self.budget > 0 and self.span_bytes >= self.needed_bytes
 
     @property
     def span_bytes(self) -> int:
@@ -155,7 +157,12 @@ class RotationPlan:
         """Return the plan in a few words: ``K=64 x 4M (pitch 4194304) = 256M``."""
         if self.budget == 0:
             return f"K=1 x {format_size(self.nbytes)}, rotation off"
-        return f"K={self.slices} x {format_size(self.nbytes)} (pitch {self.pitch}) = {format_size(self.span_bytes)}"
+        slices = f"K={self.slices} x {format_size(self.nbytes)} (pitch {self.pitch}) = {format_size(self.span_bytes)}"
+        return slices if self.rotated else f"{slices}, too little"
+
+
+def _slices(count: int) -> str:
+    return f"{count} slice{'' if count == 1 else 's'}"
 
 
 def _ceil_divide(dividend: int, divisor: int) -> int:

@@ -6,6 +6,7 @@ here and the copy engine can hold.
 
 from __future__ import annotations
 
+import operator
 import re
 
 MAX_BYTES = 2**63 - 1
@@ -16,6 +17,16 @@ WORD_BYTES = 4
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)([KMG]?)", re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,9}")
+
+
+def whole(value: object) -> int | None:
+    """Return ``value`` as an int where it is a whole number, of whatever library; None for others, True and 1.0 too."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # what it is asked for
+    except TypeError:
+        return None
 
 
 def parse_size(text: str) -> int:
@@ -38,16 +49,16 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the Transfer sizes in a comma-separated list of sizes and ranges, in the order written.
+    """Return the sizes in a comma-separated list of sizes and ranges, in the order written.
 
     ``8M..512M`` doubles from 8M; ``1K..512M:4`` multiplies by 4. The last value of a range is the largest one that
-    does not pass its end. Raises ``ValueError`` in one line for anything :func:`parse_size` refuses, for sizes that
-    are not a positive multiple of 4 (one 32-bit word), for a range whose end is below its start, for a factor below
-    2, and for a size that comes up twice.
+    does not pass its end. Raises ``ValueError`` in one line for anything :func:`parse_size` refuses, for 0, for a
+    range whose end is below its start, for a factor below 2, and for a size that comes up twice. What moves may ask for
+    more: a Transfer moves whole 32-bit words.
     """
     sizes: list[int] = []
     for token in text.split(","):
-        for size in _range(token.strip()) if ".." in token else (_transfer_size(token),):
+        for size in _range(token.strip()) if ".." in token else (_positive_size(token),):
             if size in sizes:
                 raise ValueError(f"size {format_size(size)} comes up twice in {text!r}: give every size once")
             sizes.append(size)
@@ -72,7 +83,7 @@ def _range(token: str) -> tuple[int, ...]:
     if factor < 2:
         raise ValueError(f"bad factor {factor} in range {token!r}: it has to be at least 2")
     start_text, _, end_text = bounds.partition("..")
-    size, end = _transfer_size(start_text), _transfer_size(end_text)
+    size, end = _positive_size(start_text), _positive_size(end_text)
     if end < size:
         raise ValueError(f"bad range {token!r}: its end is below its start; write the smaller size first")
     sizes: list[int] = []
@@ -82,10 +93,10 @@ def _range(token: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _transfer_size(text: str) -> int:
+def _positive_size(text: str) -> int:
     size = parse_size(text)
-    if size == 0 or size % WORD_BYTES:
-        raise ValueError(f"bad size {text.strip()!r}: a Transfer moves a positive multiple of {WORD_BYTES} bytes")
+    if size == 0:
+        raise ValueError(f"bad size {text.strip()!r}: there is at least 1 byte to move")
     return size
 
 

@@ -24,6 +24,13 @@ class Test:
     peers: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.transfers, tuple):
+            raise ValueError(f"bad Test {self.transfers!r}: give a tuple of Transfers")
+        for transfer in self.transfers:
+            if not isinstance(transfer, Transfer):
+                raise ValueError(
+                    f"bad Transfer {transfer!r} in a Test: give Transfers, or write their notation all in one text"
+                )
         if len(self.transfers) < (1 if self.peers else 2):
             raise ValueError(f"a Test of {len(self.transfers)} Transfers: give two or more, or a Transfer by itself")
         first = self.transfers[0]
@@ -54,7 +61,8 @@ class Test:
 
         Raises ``ValueError`` where there is no other.
         """
-        return cls._with_peers(gpu, [Transfer.pull(p, gpu, nbytes, "gfx", subexecutors) for p in gpus if p != gpu])
+        peers = _peers(gpu, gpus)
+        return cls._with_peers(gpu, [Transfer.pull(p, gpu, nbytes, "gfx", subexecutors) for p in peers])
 
     @classmethod
     def push_to_peers(cls, gpu: int, gpus: Iterable[int], nbytes: int, subexecutors: int = 0) -> Test:
@@ -62,7 +70,8 @@ class Test:
 
         Raises ``ValueError`` where there is no other.
         """
-        return cls._with_peers(gpu, [Transfer.push(gpu, p, nbytes, "gfx", subexecutors) for p in gpus if p != gpu])
+        peers = _peers(gpu, gpus)
+        return cls._with_peers(gpu, [Transfer.push(gpu, p, nbytes, "gfx", subexecutors) for p in peers])
 
     @classmethod
     def _with_peers(cls, gpu: int, transfers: list[Transfer]) -> Test:
@@ -106,6 +115,11 @@ class Test:
         return tuple(memory for transfer in self.transfers for memory in transfer.destinations)
 
     @property
+    def by(self) -> str:
+        """Who moves the bytes, as names have it: the executor's word."""
+        return self.executor.word
+
+    @property
     def end_names(self) -> tuple[str, str]:
         """Sources and destinations as names have them: ``("peers", "G0")``, ``("G1+G2", "G0")``.
 
@@ -137,12 +151,18 @@ class Test:
 
 
 TransferOrTest = Transfer | Test
-"""What a case is about."""
+"""What executors run."""
 
 
 def together(transfers: tuple[Transfer, ...]) -> TransferOrTest:
     """Return the one Transfer there is, or the Test of several; raises ``ValueError`` where they make none."""
     return transfers[0] if len(transfers) == 1 else Test(transfers)
+
+
+def _peers(gpu: int, gpus: Iterable[int]) -> list[int]:
+    if not isinstance(gpus, Iterable):
+        raise ValueError(f"bad gpus {gpus!r}: give the indices of GPUs, such as range(8)")
+    return [peer for peer in gpus if peer != gpu]
 
 
 def _memories(transfer: Transfer) -> tuple[Memory, ...]:

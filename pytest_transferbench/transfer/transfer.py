@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from pytest_transferbench.transfer.ends import Executor, Memory, parse_memory
 from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind, executor_kind
-from pytest_transferbench.transfer.sizes import MAX_BYTES, WORD_BYTES, format_size
+from pytest_transferbench.transfer.sizes import MAX_BYTES, WORD_BYTES, format_size, whole
 
 Op = Literal["local", "push", "pull", "relay"]
 End = str | int | Memory
@@ -31,13 +31,20 @@ class Transfer:
     subexecutors: int = 0
 
     def __post_init__(self) -> None:
+        for what, ends in (("source", self.sources), ("destination", self.destinations)):
+            _check_memories(what, ends)
+        if not isinstance(self.executor, Executor):
+            raise ValueError(f"bad executor {self.executor!r}: give an Executor, such as Executor('G', 0)")
         kind = executor_kind(self.executor.kind)
         route = self._route()
         # A float passes every comparison below, and 64e6 is easily written.
-        if not isinstance(self.nbytes, int) or not 0 < self.nbytes <= MAX_BYTES or self.nbytes % WORD_BYTES:
-            raise ValueError(f"bad size {self.nbytes} of {route}: a Transfer moves a positive multiple of 4 bytes")
-        if not isinstance(self.subexecutors, int) or not 0 <= self.subexecutors <= MAX_SUBEXECUTORS:
-            raise ValueError(f"bad subexecutors {self.subexecutors} of {route}: use 0 (chosen) to {MAX_SUBEXECUTORS}")
+        nbytes, subexecutors = whole(self.nbytes), whole(self.subexecutors)
+        if nbytes is None or not 0 < nbytes <= MAX_BYTES or nbytes % WORD_BYTES:
+            raise ValueError(f"bad size {self.nbytes!r} of {route}: a Transfer moves a positive multiple of 4 bytes")
+        if subexecutors is None or not 0 <= subexecutors <= MAX_SUBEXECUTORS:
+            raise ValueError(f"bad subexecutors {self.subexecutors!r} of {route}: use 0 (chosen) to {MAX_SUBEXECUTORS}")
+        object.__setattr__(self, "nbytes", nbytes)
+        object.__setattr__(self, "subexecutors", subexecutors)
         self._check_count("source", self.sources, kind.many_sources)
         self._check_count("destination", self.destinations, kind.many_destinations)
         nulls = [memory.on == "none" for memory in (*self.sources, *self.destinations)]
@@ -62,7 +69,7 @@ class Transfer:
         Raises ``ValueError``, saying what to use instead, when that executor cannot sit there: GPU memory is pushed
         by ``gfx`` or ``dma``, host memory by ``cpu``.
         """
-        home, away = _memory(source), _memory(destination)
+        home, away = as_memory(source), as_memory(destination)
         return cls((home,), _place_beside(home, away, executor, "push from", "pull"), (away,), nbytes, subexecutors)
 
     @classmethod
@@ -72,7 +79,7 @@ class Transfer:
         Raises ``ValueError``, saying what to use instead, when that executor cannot sit there: into GPU memory
         ``gfx`` or ``dma`` pull, into host memory ``cpu``.
         """
-        away, home = _memory(source), _memory(destination)
+        away, home = as_memory(source), as_memory(destination)
         return cls((away,), _place_beside(home, away, executor, "pull into", "push"), (home,), nbytes, subexecutors)
 
     def owner_of(self, memory: Memory) -> int:
@@ -90,6 +97,11 @@ class Transfer:
         if reads_at_home:
             return "push"
         return "pull" if writes_at_home else "relay"
+
+    @property
+    def by(self) -> str:
+        """Who moves the bytes, as names have it: the executor's word."""
+        return self.executor.word
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -147,9 +159,9 @@ class _Named(Protocol):
     """What a name is made of."""
 
     @property
-    def op(self) -> Op: ...
+    def op(self) -> str: ...
     @property
-    def executor(self) -> Executor: ...
+    def by(self) -> str: ...
     @property
     def subexecutors(self) -> int: ...
     @property
@@ -160,17 +172,36 @@ class _Named(Protocol):
 
 def case_name(named: _Named, place: str, variant: str) -> str:
     """Return ``<op>-<exe>[count]-<src>-<dst>-<size>[-<place>][-<variant>]``; see :meth:`Transfer.case_name`."""
-    if variant.startswith("at-") or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in variant):
+    if (
+        not isinstance(variant, str)
+        or variant.startswith("at-")
+        or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in variant)
+    ):
         raise ValueError(f"bad variant {variant!r}: use letters, digits, '_', '.' and '-', and no 'at-' in front")
-    executor = f"{named.executor.word}{named.subexecutors or ''}"
-    parts = [named.op, executor, *named.end_names, format_size(named.nbytes), place, variant]
+    by = f"{named.by}{named.subexecutors or ''}"
+    parts = [named.op, by, *named.end_names, format_size(named.nbytes), place, variant]
     return "-".join(part for part in parts if part)
 
 
-def _memory(end: End) -> Memory:
+def as_memory(end: End) -> Memory:
+    """Return an end as people write it as the memory it means; raises ``ValueError`` naming what was written."""
     if isinstance(end, Memory):
         return end
-    return parse_memory(end) if isinstance(end, str) else Memory("G", end)
+    if isinstance(end, str):
+        return parse_memory(end)
+    index = whole(end)
+    if index is None:
+        raise ValueError(f"bad end {end!r}: give 'G0', a Memory, or a GPU's index")
+    return Memory("G", index)
+
+
+def _check_memories(what: str, ends: object) -> None:
+    how = "give a tuple of Memory, such as (Memory('G', 1),)"
+    if not isinstance(ends, tuple):
+        raise ValueError(f"bad {what}s {ends!r}: {how}")
+    for end in ends:
+        if not isinstance(end, Memory):
+            raise ValueError(f"bad {what} {end!r}: {how}")
 
 
 def _place_beside(home: Memory, away: Memory, executor: str, doing: str, instead: str) -> Executor:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_transferbench.emulator import Activation, EmulatorError, activate
+from tests.emulator.gate import Gate
 from tests.emulator.hip import Hip
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -48,6 +49,11 @@ def flag(hip: Hip) -> Iterator[ctypes.c_uint64]:
     yield word
     word.value = 1 << 63
     hip.ok("hipHostFree", pointer)
+
+
+@pytest.fixture
+def gate(hip: Hip, flag: ctypes.c_uint64) -> Gate:
+    return Gate(hip, flag)
 
 
 @pytest.fixture

@@ -54,11 +54,11 @@ def test_a_file_lists_faults(tmp_path: Path) -> None:
         ("call = 'cudaFoo'", "fault 1.call = 'cudaFoo' is not in the emulated HIP; meant: none is near it"),
         ("code = 'OutOfMemory'", "fault 1.code = 'OutOfMemory' is not in the emulated HIP; meant: hipErrorOutOfMemory"),
         ("code = 2", "fault 1.code = 2 must be a text"),
-        ("nth = 0", "fault 1.nth = 0 must be above 0"),
-        ("nth = 1.5", "fault 1.nth = 1.5 must be a whole number"),
+        ("nth = 0", "fault 1.nth = 0 must be a whole number from 1 to 1000000000"),
+        ("nth = 1.5", "fault 1.nth = 1.5 must be a whole number from 1 to 1000000000"),
         ("sticky = 1", "fault 1.sticky = 1 must be true or false"),
-        ("device = 8", "fault 1.device = 8 must be a GPU: 0 to 7"),
-        ("device = -1", "fault 1.device = -1 must be a GPU: 0 to 7"),
+        ("device = 8", "fault 1.device = 8 must be a whole number from 0 to 7"),
+        ("device = -1", "fault 1.device = -1 must be a whole number from 0 to 7"),
         ("times = 2", "fault 1.times is no key of a node model"),
     ],
 )
@@ -90,6 +90,16 @@ def test_only_the_nth_use_fails(hip: Hip, activation: Activation) -> None:
     assert activation.call_counts()["hipMalloc"] == 3
     for pointer in pointers:
         hip.ok("hipFree", pointer)
+
+
+def test_of_two_faults_at_once_the_first_planned_wins_and_the_other_has_had_its_turn(
+    hip: Hip, activation: Activation
+) -> None:
+    names = "hipErrorUnknown", "hipErrorLaunchFailure"
+    for first, second in (names, names[::-1]):
+        activation.plan_faults([Fault("hipDeviceSynchronize", 1, code) for code in (first, second)])
+        codes = [hip.code("hipDeviceSynchronize") for _ in range(2)]
+        assert codes == [error_codes()[first], SUCCESS]
 
 
 def test_uses_are_counted_on_the_device_they_are_for(hip: Hip, activation: Activation) -> None:

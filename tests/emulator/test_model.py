@@ -52,6 +52,7 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
         [link.slow]
         usable_gbps = 12.5
         first_us = 7
+        one_way_us = 2
         [links]
         "0-3" = "slow"
         """,
@@ -93,6 +94,7 @@ def test_caches_translations_and_units_are_read(tmp_path: Path) -> None:
         [link.near]
         usable_gbps = 1300
         first_us = 2
+        one_way_us = 0.5
         [links]
         same_gpu = "near"
         """,
@@ -146,42 +148,74 @@ def test_spx_is_four_whole_gpus() -> None:
     ("text", "message"),
     [
         ("extends = 'mi300x-8'\n[gfx]\nlaunch = 3", "{path}: gfx.launch is no key of a node model"),
-        ("extends = 'mi300x-8'\n[gfx]\nlaunch_us = -1", "{path}: gfx.launch_us = -1.0 must not be below 0"),
-        ("extends = 'mi300x-8'\n[gfx]\nlaunch_us = 'x'", "{path}: gfx.launch_us = 'x' must be a number"),
-        ("extends = 'mi300x-8'\n[device]\nxccs = true", "{path}: device.xccs = True must be a whole number"),
+        ("extends = 'mi300x-8'\n[gfx]\nlaunch_us = -1", "{path}: gfx.launch_us = -1 must be a number from 0 to 1e+06"),
+        (
+            "extends = 'mi300x-8'\n[gfx]\nlaunch_us = 'x'",
+            "{path}: gfx.launch_us = 'x' must be a number from 0 to 1e+06",
+        ),
+        (
+            "extends = 'mi300x-8'\n[device]\nxccs = true",
+            "{path}: device.xccs = True must be a whole number from 1 to 64",
+        ),
         (
             "extends = 'mi300x-8'\n[device]\nmemory = '4Q'",
-            "{path}: device.memory = '4Q' must be a size such as \"256M\"",
+            '{path}: device.memory = \'4Q\' must be a size from "1M" to "16384G"',
         ),
         ("extends = 'mi300x-8'\n[device]\ncount = 4", "{path}: device.pci has 8 entries for device.count = 4"),
-        ("extends = 'mi300x-8'\n[device]\narch = 'sm_90'", "{path}: device.arch = 'sm_90' must look like *"),
+        ("extends = 'mi300x-8'\n[device]\narch = 'sm_90'", "{path}: device.arch = 'sm_90' must be as gfx942 or *"),
         ("extends = 'mi300x-8'\n[links]\n'0-8' = 'xgmi'", '{path}: links.0-8 must name two GPUs of 8, such as "0-1"'),
         (
             "extends = 'mi300x-8'\n[links]\n'0-1' = 'x'",
             "{path}: [[]links] names 'x', but the classes are local, host, xgmi",
         ),
-        ("extends = 'mi300x-8'\n[link.xgmi]\nusable_gbps = 0", "{path}: link.xgmi.usable_gbps = 0.0 must be above 0"),
+        (
+            "extends = 'mi300x-8'\n[link.xgmi]\nusable_gbps = 0",
+            "{path}: link.xgmi.usable_gbps = 0 must be a number from 1e-06 to 1e+06",
+        ),
         (
             "extends = 'mi300x-8'\n[gfx]\ncold_remote_read_us = -1",
-            "{path}: gfx.cold_remote_read_us = -1.0 must not be below 0",
+            "{path}: gfx.cold_remote_read_us = -1 must be a number from 0 to 1e+06",
         ),
         (
             "extends = 'mi300x-8'\n[gfx]\ntranslation_reach = 128",
-            "{path}: gfx.translation_reach = 128 must be a text",
+            '{path}: gfx.translation_reach = 128 must be a size from "0" to "16384G"',
         ),
         (
             "extends = 'mi300x-8'\n[gfx]\ntranslation_reach = '-1M'",
-            "{path}: gfx.translation_reach = '-1M' must be a size such as \"256M\"",
+            '{path}: gfx.translation_reach = \'-1M\' must be a size from "0" to "16384G"',
         ),
         (
             "extends = 'mi300x-8'\n[gfx]\nremote_read_gbps_per_compute_unit = 0",
-            "{path}: gfx.remote_read_gbps_per_compute_unit = 0.0 must be above 0",
+            "{path}: gfx.remote_read_gbps_per_compute_unit = 0 must be a number from 1e-06 to 1e+06",
         ),
         (
             "extends = 'mi300x-8'\n[gfx]\nremote_write_gbps_per_compute_unit = 'x'",
-            "{path}: gfx.remote_write_gbps_per_compute_unit = 'x' must be a number",
+            "{path}: gfx.remote_write_gbps_per_compute_unit = 'x' must be a number from 1e-06 to 1e+06",
         ),
-        ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 0", "{path}: cache.hit_gbps = 0.0 must be above 0"),
+        (
+            "extends = 'mi300x-8'\n[link.xgmi]\none_way_us = -0.5",
+            "{path}: link.xgmi.one_way_us = -0.5 must be a number from 0 to 1e+06",
+        ),
+        (
+            "extends = 'mi300x-8'\n[link.xgmi]\none_way_us = true",
+            "{path}: link.xgmi.one_way_us = True must be a number from 0 to 1e+06",
+        ),
+        (
+            "extends = 'mi300x-8'\n[link.slow]\nusable_gbps = 1\nfirst_us = 1",
+            "{path}: link.slow.one_way_us is missing",
+        ),
+        (
+            "extends = 'mi300x-8'\n[gfx]\nwrite_back_us = -1",
+            "{path}: gfx.write_back_us = -1 must be a number from 0 to 1e+06",
+        ),
+        (
+            "extends = 'mi300x-8'\n[gfx]\nwrite_back_us = '1'",
+            "{path}: gfx.write_back_us = '1' must be a number from 0 to 1e+06",
+        ),
+        (
+            "extends = 'mi300x-8'\n[cache]\nhit_gbps = 0",
+            "{path}: cache.hit_gbps = 0 must be a number from 1e-06 to 1e+06",
+        ),
         ("extends = 'mi300x-8'\n[cache]", "{path}: cache.hit_gbps is missing"),
         ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 1\nways = 16", "{path}: cache.ways is no key of a node model"),
         ("cache = 1\nextends = 'mi300x-8'", "{path}: cache = 1 must be a table"),
@@ -206,6 +240,107 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, message: s
     assert fnmatch.fnmatchcase(line, message.format(path=path))
 
 
+MINE = "extends = 'mi300x-8'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[device]\nname = "a\\nmemory 1"', "device.name = 'a?nmemory 1' must be a text of printable ASCII, *"),
+        ('[device]\nname = "a\\u0000b"', "device.name = 'a?x00b' must be a text of printable ASCII, *"),
+        ("[device]\nname = ' '", "device.name = ' ' must be a text of printable ASCII, *"),
+        (f"[cpu]\nname = '{'x' * 101}'", "cpu.name = 'xxx*... must be a text of printable ASCII, *"),
+        ("[device]\narch = 'gfx942:; x'", "device.arch = 'gfx942:; x' must be as gfx942 or gfx942:sramecc+:xnack-"),
+        ("[device]\narch = 'gfxabc'", "device.arch = 'gfxabc' must be as gfx942 or *"),
+        ("[device]\nmemory = '0'", 'device.memory = \'0\' must be a size from "1M" to "16384G"'),
+        ("[device]\nmemory = '\u0663G'", "device.memory = '\u0663G' must be a size from *"),
+        (f"[device]\nmemory = '{'9' * 400}'", "device.memory = '999*... must be a size from *"),
+        ("[device]\nlast_level_cache = '4G'", 'device.last_level_cache = \'4G\' must be a size from "0" to "512M"'),
+        ("[device]\nl2_cache = '2G'", 'device.l2_cache = \'2G\' must be a size from "0" to "1G"'),
+        ("[device]\nxccs = 1000", "device.xccs = 1000 must be a whole number from 1 to 64"),
+        ("[device]\ncompute_units = 7", "device.xccs = 8 must be at most device.compute_units = 7: a die has *"),
+        ("[device]\ncompute_units = 1.0", "device.compute_units = 1.0 must be a whole number from 1 to 4096"),
+        ("[device]\ncount = 0", "device.count = 0 must be a whole number from 1 to 64"),
+        ("[device]\nclock_mhz = 4000000", "device.clock_mhz = 4000000 must be a whole number from 1 to 100000"),
+        ("[device]\nwall_clock_khz = 1", "device.wall_clock_khz = 1 must be a whole number from 1000 to 10000000"),
+        ("[device]\nnuma_nodes = [0, 0, 0, 0, 1, 1, 1, -1]", "device.numa_nodes holds -1; a node is a whole number *"),
+        ("[device]\nnuma_nodes = [0, 0, 0, 0, 1, 1, 1, true]", "device.numa_nodes holds True; a node is a whole *"),
+        (
+            "[device]\ncount = 2\nnuma_nodes = [0, 0]\npci = ['0000:0c:00.0', '0000:0c:00.0']",
+            "device.pci holds 0000:0c:00.0 twice; every GPU and partition has its own",
+        ),
+        ("[link.xgmi]\nusable_gbps = nan", "link.xgmi.usable_gbps = nan must be a number from 1e-06 to 1e+06"),
+        ("[link.xgmi]\nusable_gbps = inf", "link.xgmi.usable_gbps = inf must be a number from *"),
+        (f"[link.xgmi]\nusable_gbps = {'9' * 400}", "link.xgmi.usable_gbps = 999*... must be a number from *"),
+        ("[link.xgmi]\nfirst_us = nan", "link.xgmi.first_us = nan must be a number from 0 to 1e+06"),
+        ("[link.xgmi]\nraw_gbps = -5", "link.xgmi.raw_gbps = -5 must be 0 (unknown) or a number from *"),
+        ("[link.xgmi]\nraw_gbps = nan", "link.xgmi.raw_gbps = nan must be 0 (unknown) or a number from *"),
+        ("[link.xgmi]\nraw_gbps = false", "link.xgmi.raw_gbps = False must be 0 (unknown) or a number from *"),
+        ("[link.xgmi]\nhops = -3", "link.xgmi.hops = -3 must be a whole number from 0 to 64"),
+        ("[link.'my link']\nhops = 1", "link class 'my link' must be named with letters, digits, _ and -"),
+        ('[link."a\\nb"]\nhops = 1', "link class 'a?nb' must be named with letters, digits, _ and -"),
+        ("[links]\n'\u0660-\u0661' = 'xgmi'", "links.\u0660-\u0661 must name two GPUs of 8, *"),
+        ('[links]\n"0-\\n1" = "xgmi"', "links.'0-?n1' must name two GPUs of 8, *"),
+        (
+            "[links]\n'0-1' = 'xgmi'\n'1-0' = 'host'",
+            "links.1-0 = 'host' and links.0-1 = 'xgmi': a pair's link is the same both ways, name it once",
+        ),
+        ("[cpu]\nthreads = 9999999", "cpu.threads = 9999999 must be a whole number from 1 to 4096"),
+        ("[dma]\npeer_minimum = '9T'", 'dma.peer_minimum = \'9T\' must be a size from "0" to "1024G"'),
+        (
+            "[[fault]]\ncall = 'hipMalloc'\nnth = 18446744073709551616\ncode = 'hipErrorUnknown'",
+            "fault 1.nth = 18446744073709551616 must be a whole number from 1 to 1000000000",
+        ),
+        ("x = " + "[" * 5000, "not valid TOML: nested too deep, *"),
+        (f"x = {'9' * 5000}", "not valid TOML: *"),
+        ("[links]\n'0-1' = " + repr("x" * 100), "[[]links] names 'xxx*..., but the classes are local, host, xgmi"),
+    ],
+)
+def test_what_no_machine_has_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    import fnmatch
+
+    path = write(tmp_path, MINE + text)
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    line = str(caught.value)
+    assert line.isprintable() or "\u0663" in line or "\u0660" in line
+    assert len(line) < 300 + len(str(path))
+    assert fnmatch.fnmatchcase(line.removeprefix(f"{path}: "), message), line
+
+
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"description = '\xe9'")
+    with pytest.raises(ModelError, match=r"mine\.toml: not valid TOML: byte 15 is not UTF-8, save it as a UTF-8 text$"):
+        load_model(path)
+    monkeypatch.chdir(tmp_path)
+    Path("new\nline.toml").write_text(MINE)
+    with pytest.raises(
+        ModelError, match=r"^node model file 'new\\nline\.toml': its name must be printable: rename it$"
+    ):
+        load_model("new\nline.toml")
+    with pytest.raises(ModelError, match=r"^unknown node model 'x{56}\.\.\.; there are "):
+        load_model("x" * 5000)
+
+    def fails(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    write(tmp_path, MINE)
+    monkeypatch.setattr(Path, "read_text", fails)
+    with pytest.raises(ModelError, match=r"^node model file mine\.toml cannot be read: Permission denied$"):
+        load_model("mine.toml")
+
+
+def test_what_a_good_file_may_hold(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = MINE + "[link.xgmi]\nraw_gbps = 0\n[links]\n'0-1' = 'host'\n'1-0' = 'host'\n[device]\npartition = ''"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    model = load_model(path)
+    assert model.link(0, 2).raw_gbps is None
+    assert model.link(1, 0).link_class == "host"
+    assert model.device.partition == ""
+
+
 def test_an_unknown_model_lists_what_there_is() -> None:
     with pytest.raises(
         ModelError, match=r"^unknown node model 'nosuch'; there are .*mi300x-8.*, or give a FILE\.toml$"
@@ -215,6 +350,24 @@ def test_an_unknown_model_lists_what_there_is() -> None:
         load_model("/no/such.toml")
 
 
+@pytest.mark.parametrize("name", node_models())
+def test_every_link_takes_its_time(name: str) -> None:
+    """A store is at home sooner than anywhere else, and no way is longer than a first read over it would allow."""
+    model = load_model(name)
+    local, *others = (model.links[link].one_way_us for link in ("local", *(set(model.links) - {"local"})))
+    assert 0 < local < min(others)
+    assert all(link.one_way_us < link.first_us for link in model.links.values())
+    assert model.gfx.write_back_us > 0
+
+
+@pytest.mark.parametrize(
+    ("arch", "wavefront"), [("gfx90a:sramecc+:xnack-", 64), ("gfx942", 64), ("gfx950", 64), ("gfx1201", 32)]
+)
+def test_a_wavefront_is_as_wide_as_its_architecture(tmp_path: Path, arch: str, wavefront: int) -> None:
+    model = load_model(write(tmp_path, f"extends = 'mi300x-8'\n[device]\narch = '{arch}'\n"))
+    assert model.device.wavefront == wavefront
+
+
 def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     model = load_model("mi300x-8")
     text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
@@ -222,7 +375,9 @@ def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     assert float(lines["launch"]) == pytest.approx(model.gfx.launch_us * 1e-6)
     assert lines["memory"] == str(4 << 30)
     assert sum(line.startswith("link ") for line in text.splitlines()) == 9 * 9
-    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 4 1" in text.splitlines()
+    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} {1e-6!r} 4 1" in text.splitlines()
+    assert float(lines["write_back"]) == pytest.approx(model.gfx.write_back_us * 1e-6)
+    assert lines["wavefront"] == "64"
     assert (lines["cold_remote_read"], lines["translation_reach"]) == ("0.0", "0")
     assert lines["remote_rates_of_a_unit"] == "0.0 0.0"
     assert lines["cache"] == "0 0.0", "a last level that no rate is given for is not modelled"
@@ -259,6 +414,7 @@ def test_the_kfd_topology_reads_like_the_kernels(tmp_path: Path) -> None:
     assert gpu["simd_count"] == 304 * 4
     assert gpu["gfx_target_version"] == 90402
     assert gpu["num_xcc"] == 8
+    assert gpu["wave_front_size"] == 64
     assert (gpu["location_id"], gpu["domain"]) == (0x0C00, 0)
     assert gpu["unique_id"] == model.unique_id(0)
     assert (gpu["io_links_count"], gpu["p2p_links_count"], gpu["caches_count"]) == (8, 0, 2)
@@ -280,7 +436,16 @@ def test_the_kfd_topology_reads_like_the_kernels(tmp_path: Path) -> None:
 def test_a_pair_without_xgmi_is_a_p2p_link(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        "extends = 'mi300x-8'\n[link.pcie]\nraw_gbps = 32\nusable_gbps = 26\nfirst_us = 5\n[links]\n'0-1' = 'pcie'\n",
+        """
+        extends = "mi300x-8"
+        [link.pcie]
+        raw_gbps = 32
+        usable_gbps = 26
+        first_us = 5
+        one_way_us = 2
+        [links]
+        "0-1" = "pcie"
+        """,
     )
     nodes = write_topology(load_model(path), tmp_path / "kfd")
     (link,) = [properties(entry / "properties") for entry in (nodes / "2" / "p2p_links").iterdir()]

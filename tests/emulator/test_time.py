@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
+from tests.emulator.gate import GATE, Gate, event_times
 from tests.emulator.hip import D2D, D2H, DEFAULT, H2D, HOST, NO_CU, SUCCESS, Hip
 
 COPY = r"""
@@ -32,35 +30,7 @@ extern "C" __global__ void wait_ticks(long long ticks, long long* out) {
 }
 """
 
-GATE = r"""
-extern "C" __global__ void gate(const unsigned long long* flag, unsigned long long epoch) {
-  while (__hip_atomic_load(flag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) < epoch) {}
-}
-"""
-
 EXACT = 1e-6
-
-
-class Gate:
-    """Holds streams until everything is queued: what is behind it runs without waiting for the host."""
-
-    def __init__(self, hip: Hip, word: ctypes.c_uint64) -> None:
-        self.hip, self.word, self.epoch = hip, word, 0
-        self.flag = ctypes.addressof(word)
-
-    @contextmanager
-    def hold(self, stream: int, device: int = 0) -> Iterator[None]:
-        self.epoch += 1
-        gate = self.hip.kernel(GATE, "gate", device=device)
-        assert self.hip.launch(gate, 1, 1, self.flag, self.epoch, stream=stream) == SUCCESS
-        yield
-        self.word.value = self.epoch
-        self.hip.ok("hipStreamSynchronize", stream)
-
-
-@pytest.fixture
-def gate(hip: Hip, flag: ctypes.c_uint64) -> Gate:
-    return Gate(hip, flag)
 
 
 def copy_seconds(
@@ -72,17 +42,6 @@ def copy_seconds(
     set_up = (model.gfx.launch_us + model.links[reads_over or link_class].first_us) * 1e-6
     hidden = model.gfx.overlap_us * 1e-6 if behind_another else 0.0
     return max(set_up, set_up - hidden + nbytes / (link.usable_gbps * 1e9))
-
-
-def event_times(hip: Hip, gate: Gate, stream: int, work: list[object], device: int = 0) -> list[float]:
-    """Queue an event, then each piece of work and an event; return what each took."""
-    events = [hip.event(device) for _ in range(len(work) + 1)]
-    with gate.hold(stream, device):
-        hip.ok("hipEventRecord", events[0], stream)
-        for piece, event in zip(work, events[1:], strict=True):
-            assert piece() == SUCCESS  # type: ignore[operator]  # a list of calls of any kind
-            hip.ok("hipEventRecord", event, stream)
-    return [hip.elapsed_seconds(start, stop) for start, stop in itertools.pairwise(events)]
 
 
 @pytest.mark.parametrize(("link_class", "owner"), [("local", 0), ("xgmi", 1), ("xgmi", 7), ("host", HOST)])
@@ -192,6 +151,27 @@ def test_an_idle_gap_ends_the_overlap(hip: Hip) -> None:
             assert hip.run(copy, 8, 128, here, there, nbytes // 16, stream=stream) == SUCCESS
             seconds = hip.activation.host_clock() - before - calls
             assert seconds == pytest.approx(copy_seconds(hip, "local", nbytes), rel=EXACT)
+    hip.ok("hipFree", here)
+    hip.ok("hipFree", there)
+
+
+def test_a_wait_for_another_stream_ends_the_overlap(hip: Hip, gate: Gate) -> None:
+    """The copy follows the wait without a gap, and the wait the copy before it with one."""
+    short, long = 64 << 10, 8 << 20
+    here, there = hip.malloc(long), hip.malloc(long)
+    copy = hip.kernel(COPY, "copy")
+    held, done = hip.kernel(GATE, "gate"), hip.event()
+    with hip.stream() as stream, hip.stream() as other:
+        launch = lambda: hip.launch(copy, 8, 128, here, there, short // 16, stream=stream)  # noqa: E731  # a value here
+        assert hip.launch(held, 1, 1, gate.flag, gate.epoch + 1, stream=other) == SUCCESS
+        assert hip.launch(copy, 8, 128, here, there, long // 16, stream=other) == SUCCESS
+        hip.ok("hipEventRecord", done, other)
+        wait = lambda: hip.code("hipStreamWaitEvent", stream, done, ctypes.c_uint(0))  # noqa: E731  # a value here
+        alone, waited, after, behind = event_times(hip, gate, stream, [launch, wait, launch, launch])
+        hip.ok("hipStreamSynchronize", other)
+    assert waited > 0
+    expected = [copy_seconds(hip, "local", short, behind_another=b) for b in (False, False, True)]
+    assert [alone, after, behind] == pytest.approx(expected, rel=EXACT)
     hip.ok("hipFree", here)
     hip.ok("hipFree", there)
 

@@ -122,6 +122,53 @@ extern "C" __global__ void or_nothing(unsigned* flag) {
 }
 """
 
+# Threads that wait for more than one thing, or that look at a word which nobody changes while they work.
+WAITING_FOR_MORE = r"""
+typedef unsigned long long u64;
+__device__ u64 look(const u64* word) {
+  return __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+__device__ void tell(u64* word, u64 value) {
+  __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+// Block 0 tells the others the round in `which` of their words, another one every time; they wait for any.
+extern "C" __global__ void any_of(u64* words, u64* heard, unsigned count, unsigned rounds) {
+  u64* const mine = words + (u64)count * (blockIdx.x * blockDim.x + threadIdx.x);
+  for (u64 round = 1; round <= rounds; ++round) {
+    if (blockIdx.x == 0) {
+      for (unsigned other = 1; other < gridDim.x; ++other)
+        tell(words + (u64)count * (other * blockDim.x + threadIdx.x) + round % count, round);
+      while (look(heard + threadIdx.x) < round * (gridDim.x - 1)) {}
+    } else {
+      bool told = false;
+      while (!told)
+        for (unsigned word = 0; word < count; ++word) told |= look(mine + word) == round;
+      atomicAdd(heard + threadIdx.x, 1ull);
+    }
+  }
+}
+// Works until it is told to stop, which it looks for in every step; the last block tells.
+extern "C" __global__ void work_until_told(u64* stop, u64* steps, u64 enough) {
+  if (blockIdx.x < gridDim.x - 1) {
+    while (!look(stop)) tell(steps + blockIdx.x, steps[blockIdx.x] + 1);
+  } else {
+    for (unsigned other = 0; other + 1 < gridDim.x; ++other)
+      while (look(steps + other) < enough) {}
+    tell(stop, 1);
+  }
+}
+// Writes a word of its own and reads it again while it waits: always something new, never what it waits for.
+extern "C" __global__ void busy_while_waiting(u64* flag, u64* own) {
+  if (blockIdx.x == gridDim.x - 1) {
+    tell(flag, 1);
+    return;
+  }
+  while (!look(flag)) {
+    tell(own + blockIdx.x, look(own + blockIdx.x) + 1);
+  }
+}
+"""
+
 # A protocol in which every 8-byte word carries its own flag, and the sender waits for the receiver's answer.
 FLAGGED = r"""
 typedef unsigned long long u64;
@@ -281,6 +328,47 @@ def test_waiting_by_writing_lets_the_others_run(hip: Hip, kernel: str, arrived: 
         assert words(hip, out, 1) == [96]
     hip.ok("hipFree", word)
     hip.ok("hipFree", out)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 12])
+def test_a_thread_may_wait_for_any_of_several_words(hip: Hip, count: int) -> None:
+    blocks, threads, rounds = 4, 32, 60
+    words, heard = hip.malloc(8 * count * blocks * threads), hip.malloc(8 * threads)
+    hip.write(words, bytes(8 * count * blocks * threads))
+    hip.write(heard, bytes(8 * threads))
+    kernel = hip.kernel(WAITING_FOR_MORE, "any_of")
+    arguments = (words, heard, ctypes.c_uint(count), ctypes.c_uint(rounds))
+    begin = time.process_time()
+    assert hip.run(kernel, blocks, threads, *arguments) == SUCCESS
+    assert time.process_time() - begin < 1
+    assert struct.unpack(f"{threads}Q", hip.read(heard, 8 * threads)) == ((blocks - 1) * rounds,) * threads
+    hip.ok("hipFree", words)
+    hip.ok("hipFree", heard)
+
+
+def test_looking_at_an_unchanged_word_does_not_stop_the_work(hip: Hip) -> None:
+    blocks, enough = 9, 20_000
+    stop, steps = hip.malloc(8), hip.malloc(8 * blocks)
+    hip.write(stop, bytes(8))
+    hip.write(steps, bytes(8 * blocks))
+    begin = time.process_time()
+    kernel = hip.kernel(WAITING_FOR_MORE, "work_until_told")
+    assert hip.run(kernel, blocks, 1, stop, steps, enough) == SUCCESS
+    assert time.process_time() - begin < 2
+    assert min(words(hip, steps, blocks - 1, "Q")) >= enough
+    hip.ok("hipFree", stop)
+    hip.ok("hipFree", steps)
+
+
+def test_a_thread_that_is_busy_while_it_waits_lets_others_run(hip: Hip) -> None:
+    blocks = 40
+    flag, own = hip.malloc(8), hip.malloc(8 * blocks)
+    hip.write(flag, bytes(8))
+    hip.write(own, bytes(8 * blocks))
+    assert hip.run(hip.kernel(WAITING_FOR_MORE, "busy_while_waiting"), blocks, 1, flag, own) == SUCCESS
+    assert words(hip, flag, 1, "Q") == [1]
+    hip.ok("hipFree", flag)
+    hip.ok("hipFree", own)
 
 
 @pytest.mark.parametrize(

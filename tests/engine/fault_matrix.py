@@ -9,14 +9,14 @@ import math
 import re
 from collections.abc import Iterator
 
-from pytest_transferbench import measurement
+from pytest_transferbench import latency, measurement
 from pytest_transferbench.emulator import Activation, Fault, activate
 from pytest_transferbench.engine import Bench
 from pytest_transferbench.judge import judge
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import Node
 from pytest_transferbench.runtime import RuntimeFault, probe_node
-from pytest_transferbench.transfer import Case, Transfer
+from pytest_transferbench.transfer import AnyCase, Case, Message, MessageCase, Transfer
 
 MODEL = "mi300x-8"
 KIB = 1024
@@ -32,6 +32,7 @@ CASES = {
     "dma": Transfer.push("U4", "G5", 64 * KIB, "dma"),
     "host": Transfer.push("G4", "C0", 64 * KIB),
     "cpu": Transfer.push("C0", "G5", 64 * KIB, "cpu"),
+    "ll": Message.push("ll128-sc", "G5", "G4", 4 * KIB),
 }
 ELSEWHERE = Transfer.pull("G7", "G6", 64 * KIB)
 GPUS = range(4, 8)
@@ -47,7 +48,8 @@ class Row:
 
     case: str
     fault: Fault
-    uses: int
+    uses: int | None
+    """How many there are when nothing fails; none of a call that is polled."""
     phase: str
     """Where the use lies that fails; empty where it was never reached."""
     measured: tuple[Measurement, ...]
@@ -102,7 +104,7 @@ class Row:
     def __str__(self) -> str:
         how = "sticky" if self.fault.sticky else "once"
         what = "memory" if self.fault.code == FULL else "failure"
-        use = f"{self.fault.nth} of {self.uses}"
+        use = "polled" if self.uses is None else f"{self.fault.nth} of {self.uses}"
         verdicts = " ".join(f"{found:12}" for found in self.verdicts)
         cells = f"{self.case:4} {self.fault.call:27} {use:10} {self.phase:9} {how:6} {what:7} {verdicts}"
         return " ".join([cells, f"left {self.left}", *self.wrong()])
@@ -113,6 +115,17 @@ HEADER = (
     + " ".join(f"{name:12}" for name in (*PHASES[:3], "after reset"))
     + " allocations"
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Uses:
+    """How often a call had been made at the end of each phase, when nothing failed.
+
+    A call that is polled has no fixed number of uses: only its first counts.
+    """
+
+    ends: tuple[int, ...]
+    polled: bool = False
 
 
 class FaultMatrix:
@@ -126,33 +139,33 @@ class FaultMatrix:
         self._hip = ctypes.CDLL(str(self.activation.library))
         self._live("gfx", ())  # the first bench of a process asks what CuPy knows from then on
 
-    def uses(self, case: str) -> dict[str, tuple[int, ...]]:
-        """Return how often each call had been made at the end of each phase, when nothing failed.
-
-        A call that is polled has no fixed number of uses: only its first counts.
-        """
+    def uses(self, case: str) -> dict[str, Uses]:
+        """Return the uses of every call that the case makes; one made more or less often another time is polled."""
         one, other = (self._live(case, ())[1] for _ in range(2))
-        uses = {call: tuple(counts.get(call, 0) for counts in one) for call in one[-1]}
-        same = {call: tuple(counts.get(call, 0) for counts in other) for call in other[-1]}
-        return {call: found if same[call] == found else tuple(map(bool, found)) for call, found in uses.items()}
+        found = {call: tuple(counts.get(call, 0) for counts in one) for call in one[-1]}
+        again = {call: tuple(counts.get(call, 0) for counts in other) for call in one[-1]}
+        return {
+            call: Uses(ends) if again[call] == ends else Uses(tuple(min(1, end) for end in ends), polled=True)
+            for call, ends in found.items()
+        }
 
     def rows(self, case: str, depth: int = 4) -> Iterator[Row]:
         """Yield the rows of a case, for ``depth`` uses of every call: the first, its last in the first item, of all
         the last, and the one in the middle; and for every allocation of the first item.
         """
-        for call, ends in sorted(self.uses(case).items()):
-            total = ends[-1]
+        for call, uses in sorted(self.uses(case).items()):
+            ends, total = uses.ends, uses.ends[-1]
             allocates = False
             for nth in sorted({1, *(ends[0] or total, total, math.ceil(total / 2))[: depth - 1]}):
                 for sticky in (False, True):
-                    row = self.row(case, Fault(call, nth, FAILURE, sticky), ends)
+                    row = self.row(case, Fault(call, nth, FAILURE, sticky), uses)
                     allocates = allocates or ASKED in row.said
                     yield row
             for nth in range(1, ends[0] + 1) if allocates else ():
-                yield self.row(case, Fault(call, nth, FULL), ends)
+                yield self.row(case, Fault(call, nth, FULL), uses)
 
-    def row(self, case: str, fault: Fault, ends: tuple[int, ...]) -> Row:
-        """Let one use of one call fail; ``ends`` says how many uses there are by the end of each phase."""
+    def row(self, case: str, fault: Fault, uses: Uses) -> Row:
+        """Let one use of one call fail; ``uses`` are those of the call when nothing does."""
         before = self.activation.counters().allocations
         measured, counts = self._live(case, (fault,))
         left = self.activation.counters().allocations - before
@@ -164,9 +177,10 @@ class FaultMatrix:
         bench.close()
         left += self.activation.counters().allocations - before
         fired = counts[-1].get(fault.call, 0) >= fault.nth
-        phase = next(name for name, end in zip(PHASES, ends, strict=True) if fault.nth <= end) if fired else ""
+        phase = next(name for name, end in zip(PHASES, uses.ends, strict=True) if fault.nth <= end) if fired else ""
         on_lost = sum(counts[1].values()) - sum(counts[0].values()) if fault.sticky and phase == "first" else 0
-        return Row(case, fault, ends[-1], phase, (*measured, anew), on_lost, left)
+        total = None if uses.polled else uses.ends[-1]
+        return Row(case, fault, total, phase, (*measured, anew), on_lost, left)
 
     def _live(self, case: str, faults: tuple[Fault, ...]) -> tuple[list[Measurement], list[dict[str, int]]]:
         """Let a bench live through all phases; returns its measurements, and the uses of all calls after each phase."""
@@ -199,10 +213,16 @@ def verdict(measured: Measurement) -> str:
     return found.verdict if found.fails else "OK"
 
 
-def measure(bench: Bench, transfer: Transfer) -> Measurement:
+def measure(bench: Bench, transfer: Transfer | Message) -> Measurement:
     """Measure one small case; what the lease refuses is its verdict, as in a session."""
-    case = Case(transfer, samples=1, warmups=1, rotate_bytes=128 * KIB)
+    if isinstance(transfer, Message):
+        # A receiver to which nobody sends waits so long.
+        case: AnyCase = MessageCase(transfer, samples=1, warmups=1, timeout_seconds=0.05)
+    else:
+        case = Case(transfer, samples=1, warmups=1, rotate_bytes=128 * KIB)
     try:
+        if isinstance(case, MessageCase):
+            return latency.measure(bench, case, key=case.name)
         with bench.lease(case) as lease:
             return bench.measure(lease, key=case.name)
     except RuntimeFault as fault:

@@ -278,8 +278,13 @@ class WritesAByteBehind(Mutant):
         self.dma(self.place(self.lease.plan.nbytes), self._stray, 1)
 
     def guard_found(self, seen: Check) -> str:
-        was = pattern.hash_word(0) ^ guard_key(1)
-        return f"behind the data: first {seen.words}, last {seen.words}, mask 0x{was & 0xFF:08x}"
+        assert self.lease.destination is not None
+        word, byte = divmod(self.place(self.lease.plan.nbytes), 4)
+        behind = word >= 0
+        start = seen.words if behind else -self.lease.destination.guards[0].words
+        was = pattern.hash_word(word - start) ^ guard_key(behind)
+        side = "behind" if behind else "before"
+        return f"{side} the data: first {word}, last {word}, mask 0x{was & 0xFF << 8 * byte:08x}"
 
 
 class WritesAByteBefore(WritesAByteBehind):
@@ -290,10 +295,23 @@ class WritesAByteBefore(WritesAByteBehind):
     def place(self, nbytes: int) -> int:
         return -1
 
-    def guard_found(self, seen: Check) -> str:
-        assert self.lease.destination is not None
-        was = pattern.hash_word(self.lease.destination.guards[0].words - 1) ^ guard_key(0)
-        return f"before the data: first -1, last -1, mask 0x{was & 0xFF000000:08x}"
+
+class WritesAByteFarBehind(WritesAByteBehind):
+    """Copies rightly, and overwrites a byte in the middle of the guard behind: no glance's stride comes there."""
+
+    edit = TAIL, f"{TAIL} if (thread == 0) destination[nbytes + 2002] = 0;"
+
+    def place(self, nbytes: int) -> int:
+        return nbytes + 2002
+
+
+class WritesAByteFarBefore(WritesAByteBehind):
+    """Copies rightly, and overwrites a byte in the middle of the guard before."""
+
+    edit = TAIL, f"{TAIL} if (thread == 0) destination[-2003] = 0;"
+
+    def place(self, nbytes: int) -> int:
+        return -2003
 
 
 class SwapsTwoBlocks(Mutant):
@@ -361,6 +379,8 @@ ALL: tuple[type[Mutant], ...] = (
     StopsOneWordShort,
     WritesAByteBehind,
     WritesAByteBefore,
+    WritesAByteFarBehind,
+    WritesAByteFarBefore,
     SwapsTwoBlocks,
 )
 """Every mutation that needs no certain size."""

@@ -14,7 +14,7 @@ from pytest_transferbench.engine import Bench, Lease
 from pytest_transferbench.engine.executors import unsupported
 from pytest_transferbench.judge import judge
 from pytest_transferbench.measurement import Check, Measurement
-from pytest_transferbench.transfer import Case, RotationPlan, Transfer
+from pytest_transferbench.transfer import Case, RotationPlan, Transfer, rotation_budget
 from tests.engine import mutants
 
 QUICK = 3
@@ -85,7 +85,8 @@ CASES = [case for transfer in TRANSFERS for case in _cases(transfer)]
 
 
 def _slices(case: Case) -> int:
-    return RotationPlan.for_transfer(case.transfer, case.rotate_bytes, memory_bytes=2**40).slices
+    budget = rotation_budget(case.transfer, case.rotate_bytes)
+    return RotationPlan.make(case.transfer.nbytes, budget, memory_bytes=2**40).slices
 
 
 BROKEN = [Broken(case, mutant) for case in CASES for mutant in mutants.ALL if mutant.breaks(case, _slices(case))]

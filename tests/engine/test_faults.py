@@ -14,6 +14,7 @@ from pytest_transferbench.node import Node
 from pytest_transferbench.runtime import ProbeError, RuntimeFault, probe, probe_node
 from pytest_transferbench.transfer import Case, Transfer
 from tests.engine.fault_matrix import CASES, ELSEWHERE, FAILURE, HEADER, KIB, MODEL, FaultMatrix, Row, measure, verdict
+from tests.judge.measurements import measured
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +39,22 @@ def assert_all_right(rows: Iterable[Row]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_call_failing_at_its_first_use(matrix: FaultMatrix) -> None:
-    assert_all_right(matrix.rows("gfx", depth=1))
+@pytest.mark.parametrize("case", ["gfx", "ll"])
+def test_every_call_failing_at_its_first_use(matrix: FaultMatrix, case: str) -> None:
+    assert_all_right(matrix.rows(case, depth=1))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "depth"), [("gfx", 4), ("dma", 2), ("host", 2), ("cpu", 2)])
+@pytest.mark.parametrize(("case", "depth"), [("gfx", 4), ("dma", 2), ("host", 2), ("cpu", 2), ("ll", 4)])
 def test_every_call_failing_at_several_uses_once_and_for_good(matrix: FaultMatrix, case: str, depth: int) -> None:
     assert_all_right(matrix.rows(case, depth))
+
+
+def test_a_row_says_which_use_of_how_many_and_that_a_call_is_polled() -> None:
+    row = Row("gfx", Fault("hipFree", 2, FAILURE), 3, "first", (measured(),) * 4, 0, 0)
+    assert f"{row}".startswith("gfx  hipFree                     2 of 3     first     once   failure ")
+    polled = dataclasses.replace(row, fault=Fault("hipEventQuery", 1, FAILURE), uses=None)
+    assert f"{polled}".startswith("gfx  hipEventQuery               polled     first     once   failure ")
 
 
 def missing(node: Node, whole: Node) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from pytest_transferbench.emulator import activate
 from pytest_transferbench.engine import Bench, pattern
+from pytest_transferbench.engine.lease import _plan
 from pytest_transferbench.node import HOST
-from pytest_transferbench.transfer import Case, Transfer
+from pytest_transferbench.transfer import Case, Test, Transfer, parse_transfer
 from tests.engine.conftest import MODEL
 
 MIB = 1 << 20
@@ -52,6 +55,21 @@ def test_a_budget_larger_than_memory_is_bounded_and_says_so(bench: Bench, gib: i
     assert "60 % of the device's" in measurement.warnings[0]
 
 
+SOURCES = ("(G1->G2->G2 0 1M)", "(U1->G2->G2 0 1M)", "(G0->G2->G2 0 1M)")
+"""Two on GPU 1, one on GPU 0, all read at the same time."""
+
+
+@pytest.mark.parametrize(("memory", "slices"), [({}, 300), ({1: 2000}, 600), ({0: 600}, 300), ({0: 400}, 240)])
+def test_sources_that_share_a_gpu_share_its_memory(bench: Bench, memory: dict[int, int], slices: int) -> None:
+    """GPUs of 1000 MiB but for those named; the one with the least for each of its sources decides for all."""
+    devices = [
+        dataclasses.replace(device, memory_bytes=memory.get(device.index, 1000) * MIB) for device in bench.node.devices
+    ]
+    node = dataclasses.replace(bench.node, devices=tuple(devices))
+    test = Test(tuple(parse_transfer(text) for text in SOURCES))
+    assert _plan(Case(test, rotate_bytes=1 << 50), node).slices == slices
+
+
 def test_own_data_arrives_and_says_that_slices_are_alike(bench: Bench) -> None:
     data = np.arange(MIB // 4, dtype=np.uint32)[::-1].copy()
     with bench.lease(Case(Transfer.push("G0", "G1", MIB), samples=3, rotate_bytes=8 * MIB)) as lease:
@@ -76,8 +94,6 @@ def test_odd_sizes_and_offsets_arrive_whole(bench: Bench, nbytes: int, offset: i
 
 @pytest.mark.parametrize("text", ["G1->G0->N", "N->G0->G1", "G1->G2->G0", "C0->C0->C0", "G0->C0->C0", "C0->C0->G0"])
 def test_reads_writes_relays_and_host_threads_are_proved_too(bench: Bench, text: str) -> None:
-    from pytest_transferbench.transfer import parse_transfer
-
     case = Case(parse_transfer(text, nbytes=MIB), samples=2, rotate_bytes=4 * MIB, sub_iterations=3)
     with bench.lease(case) as lease:
         measurement = bench.measure(lease, key="test/kinds")
@@ -93,8 +109,9 @@ def test_sub_iterations_advance_the_slices(bench: Bench) -> None:
     with bench.lease(case) as lease:
         measurement = bench.measure(lease, key="test/subs")
         assert lease.plan.slices == 5
-        timed = 4 * lease.method.copies
-        last = (3 * timed - 1) % 5
+        # Cold copies; warm ones, each after 3 untimed copies and one left out; steady ones.
+        iterations = 4 + 4 * (3 + 1 + 1) + 4 * lease.method.copies
+        last = (3 * iterations - 1) % 5
         assert pattern.check("peer", lease.peer.get(), 1, pattern.key_of(last, lease.nonce)).passed
     assert measurement.wrong_words == 0
 

@@ -82,6 +82,45 @@ def test_what_the_links_counted_stands_beside_what_the_copies_claim(
     }
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "rotate_bytes", "settings", "launches", "left_out"),
+    [
+        (MIB, 5 * MIB, {}, 5, 1),
+        (MIB, 5 * MIB, {"sub_iterations": 2}, 3, 1),
+        (MIB, 5 * MIB, {"warmups": 7}, 7, 1),
+        (MIB, 0, {"warmups": 0}, 1, 0),
+        (MIB, MIB, {"warmups": 0}, 1, 0),
+        (MIB, None, {}, 1, 0),
+        (MIB, None, {"warmups": 0}, 0, 0),
+        (4096, 8 * MIB, {}, 1000, 1),
+    ],
+)
+def test_a_warm_copy_finds_what_caches_can_hold_of_all_slices(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    nbytes: int,
+    rotate_bytes: int | None,
+    settings: dict[str, int],
+    launches: int,
+    left_out: int,
+) -> None:
+    given = {"samples": 2, "warmups": 1, **settings}
+    case = Case(Transfer.pull("G1", "G0", nbytes), **given, rotate_bytes=rotate_bytes)
+    with bench.lease(case) as lease:
+        first_slices: list[int] = []
+        launch = lease.executor.launch
+        monkeypatch.setattr(lease.executor, "launch", lambda *call: (first_slices.append(call[0]), launch(*call)))
+        assert verdicts(bench.measure(lease, key="test/turn")) == ["NEW"]
+        slices, warmups, passes = lease.plan.slices, case.warmups, case.sub_iterations
+    before = warmups + 2 + warmups
+    warm = first_slices[before : before + 2 * (launches + 1)]
+    # Cold copies are iterations 0 and 1; the oldest slice but one is then the one read.
+    iterations = [*range(2, 2 + launches), 2 + launches + left_out]
+    iterations += [iteration + 1 + launches + left_out for iteration in iterations]
+    assert warm == [iteration * passes % slices for iteration in iterations]
+    assert len(first_slices) == before + len(warm) + warmups + 2 * 16
+
+
 def nth_call(call: Callable[..., Any], nth: int, other: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``call`` with its ``nth`` use replaced by ``other``."""
     seen = iter(range(10**9))
@@ -233,6 +272,35 @@ def test_copies_that_move_only_what_is_glanced_at_are_caught(bench: Bench, rotat
     transfer = Transfer.pull("G1", "G0", 64 * 1024)
     check = corrupt_check(measured(bench, transfer, MovesOnlyTheSampledWords, rotate_bytes=rotate_bytes))
     assert (check.what, check.wrong_words) == ("cold", 64 * 1024 // 4 - 17)
+
+
+class CopiesNothingOnceWarm(mutants.Mutant):
+    """Moves no byte from the warm arm on."""
+
+    edit = mutants.CopiesNothing.edit
+
+    def __init__(self, lease: Any) -> None:
+        super().__init__(lease)
+        assert isinstance(self.real, GfxExecutor)
+        self._whole = GfxExecutor(
+            lease.bench.device(0),
+            Operands(lease.source_region.pointer, lease.destination.data.pointer, lease.plan.nbytes, lease.plan),
+            lease.geometry,
+            self.stamps_at,
+        )
+        self._cold_launches = lease.case.warmups + lease.case.samples
+
+    def launch(self, first_slice: int, passes: int, slot: int) -> None:
+        (self.real if self._cold_launches <= 0 else self._whole).launch(first_slice, passes, slot)
+        self._cold_launches -= 1
+
+
+def test_a_warm_copy_that_moves_nothing_leaves_poison_everywhere(bench: Bench) -> None:
+    """What lies between the words poisoned before each sample was poisoned before the warm-ups, for the first one."""
+    transfer = Transfer.pull("G1", "G0", 64 * 1024)
+    check = corrupt_check(measured(bench, transfer, CopiesNothingOnceWarm, rotate_bytes=320 * 1024))
+    assert (check.what, check.wrong_words) == ("warm", 16384)
+    assert check.found == "poison (nothing was written) in 16384 words"
 
 
 def test_own_data_stays_in_the_slices(bench: Bench) -> None:

@@ -1,8 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
-from pytest_transferbench.isolation.deadlines import BASE_SECONDS, FIRST_SECONDS, Watchdog, deadline_seconds
+from pytest_transferbench.isolation.deadlines import (
+    BASE_SECONDS,
+    FIRST_SECONDS,
+    LONGEST_SECONDS,
+    Announcements,
+    Watchdog,
+    deadline_seconds,
+)
 from pytest_transferbench.transfer import Case, Test, parse_transfer
 from tests.plugin.fake_machine import FakeMachine
 
@@ -37,8 +47,50 @@ def test_the_first_item_also_opens_the_runtime() -> None:
     assert seconds("4K", first=True) - seconds("4K") == pytest.approx(FIRST_SECONDS)
 
 
+@pytest.mark.parametrize(("size", "settings"), [("256M", {"samples": 10**6, "sub_iterations": 10**6}), ("4G", {})])
+def test_no_item_has_more_than_a_day(size: str, settings: dict[str, int]) -> None:
+    huge = Case(parse_transfer(f"(G0->G0->G1 0 {size})"), **settings)
+    largest = Case(parse_transfer("(G0->G0->G1 0 9223372036854775804)"))
+    longest = deadline_seconds(largest, NODE, True)
+    assert longest == LONGEST_SECONDS == 86_400
+    assert deadline_seconds(huge, NODE, False) <= longest
+    cached = dataclasses.replace(
+        NODE, devices=tuple(dataclasses.replace(device, last_level_cache_bytes=2**63) for device in NODE.devices)
+    )
+    assert deadline_seconds(Case(parse_transfer("(G0->G0->G1 0 4M)")), cached, False) == longest
+    dog = Watchdog()
+    dog.arm(longest)
+    dog.close()
+
+
 def test_an_item_nobody_knows_beforehand_has_plenty() -> None:
     assert deadline_seconds(None, None, False) == BASE_SECONDS + FIRST_SECONDS
+
+
+def test_what_a_worker_announced_is_found_by_its_item(tmp_path: Path) -> None:
+    announcements = Announcements(tmp_path / "folder")
+    assert announcements.ends_at("t.py::a") is None
+    announcements.announce("gw0", "t.py::a", 12.5)
+    announcements.announce("gw1", "t.py::b", 13.5)
+    (tmp_path / "folder" / "gw2").write_text('["t.py::c", 1')
+    assert [announcements.ends_at(f"t.py::{name}") for name in "abc"] == [12.5, 13.5, None]
+    announcements.close()
+    announcements.close()
+    assert not (tmp_path / "folder").exists()
+
+
+def test_what_cannot_be_written_is_not_announced(tmp_path: Path) -> None:
+    Announcements(tmp_path / "not" / "there").announce("gw0", "t.py::a", 12.5)
+
+
+def test_a_watchdog_needs_no_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int) -> int:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr("os.dup", fails)
+    dog = Watchdog()
+    dog.arm(3600)
+    dog.close()
 
 
 def test_a_watchdog_can_be_cancelled_without_having_been_armed() -> None:

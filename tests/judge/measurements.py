@@ -18,6 +18,7 @@ METHOD = Method(
     rotate_bytes=256 * MIB,
     slices=4,
     pitch=64 * MIB,
+    rotated=True,
     byte_offset=0,
     subexecutors=64,
     block_threads=512,

@@ -193,7 +193,7 @@ def test_why_there_is_no_ceiling_is_recorded(text: str, said: str) -> None:
     "unfit",
     [
         measured("(G1->G0->G0 0 64M)", gbps={"steady": 300.0}),
-        measured("(G1->G0->G0 0 256M)", gbps={"steady": 300.0}, method={"rotate_bytes": 0, "slices": 1}),
+        measured("(G1->G0->G0 0 256M)", gbps={"steady": 300.0}, method={"rotated": False}),
         measured("(G1->G0->G0 0 256M)", gbps={"cold": 300.0}),
         dataclasses.replace(LARGEST, verdicts=(Finding("CORRUPT", "x", fails=True),)),
         measured("(G1->G0->G0 0 256M)", gbps={"steady": math.inf}),

@@ -283,18 +283,23 @@ def test_only_when_the_copies_are_more_than_5_us_apart(microseconds: float, expe
 
 
 @pytest.mark.parametrize(
-    ("ratio", "rotate_bytes", "expected"),
+    ("ratio", "rotate_bytes", "rotated", "expected"),
     [
-        (1.149, 256 * MIB, False),
-        (1.151, 256 * MIB, True),
-        (1.30, 0, False),
-        (1.349, 0, False),
-        (1.351, 0, True),
-        (2.48, 0, True),
+        (1.149, 256 * MIB, True, False),
+        (1.151, 256 * MIB, True, True),
+        (1.30, 0, False, False),
+        (1.349, 0, False, False),
+        (1.351, 0, False, True),
+        (2.48, 0, False, True),
+        (1.349, 64 * MIB, False, False),
+        (1.351, 64 * MIB, False, True),
     ],
 )
-def test_the_limit_is_wider_with_rotation_off(ratio: float, rotate_bytes: int, expected: bool) -> None:
-    assert contaminated(warm=200.0 * ratio, cold=200.0, rotate_bytes=rotate_bytes, slices=1) == expected
+def test_the_limit_is_wider_where_caches_can_hold_the_slices(
+    ratio: float, rotate_bytes: int, rotated: bool, expected: bool
+) -> None:
+    method = {"rotate_bytes": rotate_bytes, "rotated": rotated, "slices": 1}
+    assert contaminated(warm=200.0 * ratio, cold=200.0, **method) == expected
 
 
 def test_one_slice_because_the_transfer_is_large_is_still_rotation() -> None:
@@ -303,12 +308,16 @@ def test_one_slice_because_the_transfer_is_large_is_still_rotation() -> None:
 
 def test_limits_can_be_moved_and_a_wider_one_also_holds_with_rotation_off() -> None:
     measurement = measured(gbps={"steady": 250.0, "warm": 260.0, "cold": 200.0})
-    unrotated = dataclasses.replace(measurement, method={**measurement.method, "rotate_bytes": 0})
+    off = {"rotated": False, "rotate_bytes": 0}
+    unrotated = dataclasses.replace(measurement, method={**measurement.method, **off})
     assert limits_for(measurement, Limits(warm_cold=1.5)) == limits_for(unrotated, Limits(warm_cold=1.5)) == 1.5
     assert limits_for(unrotated, Limits(warm_cold=1.05)) == 1.35
     assert words(measurement, limits=Limits(warm_cold=1.5)) == ["NEW"]
     assert words(measurement, limits=Limits(warm_cold=1.25)) == ["CONTAMINATED"]
-    assert "rotation off" in verdicts(unrotated, limits=Limits(warm_cold_unrotated=1.2))[0][1]
+    strict = Limits(warm_cold_unrotated=1.2)
+    assert "(4 source slices, rotation off)" in verdicts(unrotated, limits=strict)[0][1]
+    too_little = dataclasses.replace(measurement, method={**measurement.method, "rotated": False})
+    assert "(4 source slices, too few for rotation)" in verdicts(too_little, limits=strict)[0][1]
 
 
 @pytest.mark.parametrize("missing", ["cold", "warm"])

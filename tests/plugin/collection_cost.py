@@ -20,6 +20,7 @@ SIZE_COUNTS = (1, 35, 173)
 """289, 10 115 and 49 997 cases."""
 
 SUITE = "--pyargs pytest_transferbench.suites.test_p2p --transfer-emulate=mi300x-8 --gpus=all --transfer-all-pairs"
+COLLECT = ("-q", "--collect-only", "-p", "no:cacheprovider")
 PLAIN = """
 import pytest
 @pytest.mark.parametrize("case", range({items}))
@@ -27,31 +28,45 @@ def test_plain(case): pass
 """
 
 
+def transfers(count: int) -> list[str]:
+    """The arguments that make the suite's cases at ``count`` sizes."""
+    return [*SUITE.split(), f"--sizes={','.join(str(4096 * (index + 1)) for index in range(count))}"]
+
+
+def memory_of(command: list[str]) -> float:
+    """Run a process; returns the MiB it held at most."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return usage.ru_maxrss / 1024
+
+
 def cost(arguments: list[str]) -> tuple[float, float]:
     """The seconds and the MiB of a pytest process that collects and runs nothing."""
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *arguments]
     seconds, mebibytes = [], []
     for _ in range(RUNS):
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
+        mebibytes.append(memory_of([sys.executable, "-m", "pytest", *COLLECT, *arguments]))
         seconds.append(time.perf_counter() - start)
-        mebibytes.append(usage.ru_maxrss / 1024)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
     return min(seconds), max(mebibytes)
 
 
 def main() -> None:
     print("| items | transfer cases | -k pull | plain items |\n|---|---|---|---|")
     for count in SIZE_COUNTS:
-        sizes = ",".join(str(4096 * (index + 1)) for index in range(count))
-        transfers = [*SUITE.split(), f"--sizes={sizes}"]
         with tempfile.TemporaryDirectory() as directory:
             plain = Path(directory, "test_plain.py")
             plain.write_text(PLAIN.format(items=ROUTES * count))
-            rows = [cost(transfers), cost([*transfers, "-k", "pull"]), cost(["--rootdir", directory, str(plain)])]
+            rows = [
+                cost(arguments)
+                for arguments in (
+                    transfers(count),
+                    [*transfers(count), "-k", "pull"],
+                    ["--rootdir", directory, str(plain)],
+                )
+            ]
         print(f"| {ROUTES * count} | " + " | ".join(f"{s:.2f} s, {m:.0f} MiB" for s, m in rows) + " |", flush=True)
 
 

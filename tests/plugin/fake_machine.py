@@ -25,7 +25,17 @@ from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
 from pytest_transferbench.options import Settings
 from pytest_transferbench.runtime import RuntimeFault
 from pytest_transferbench.session import run
-from pytest_transferbench.transfer import Case, Method, RotationPlan, Test, TransferOrTest, copies_per_sample
+from pytest_transferbench.transfer import (
+    Case,
+    MessageCase,
+    MessageMethod,
+    Method,
+    RotationPlan,
+    Test,
+    TransferOrTest,
+    copies_per_sample,
+    rotation_budget,
+)
 
 ENVIRONMENT = "FAKE_MACHINE"
 
@@ -36,6 +46,7 @@ class FakeMachine:
 
     gpus: int = 2
     runtime: str = "rocm"
+    arch: str = "gfx942"
     emulated: str | None = None
     why_no_gpu: str | None = None
     link_gbps: float | None = 400.0
@@ -68,7 +79,7 @@ class FakeMachine:
             Device(
                 index=index,
                 name="Fake GPU",
-                arch="gfx942",
+                arch=self.arch,
                 pci=f"0000:{index + 1:02x}:00.0",
                 compute_units=304,
                 memory_bytes=self.memory_bytes,
@@ -119,8 +130,9 @@ class FakeBench:
         if self.machine.lease_fault:
             raise RuntimeFault("hipMalloc", 0, "hipErrorOutOfMemory", self.machine.lease_fault)
         self.machine.say(f"lease {case.name}")
-        plan = RotationPlan.for_transfer(
-            case.transfer, case.rotate_bytes, memory_bytes=self.machine.memory_bytes, caches=(256 << 20,)
+        budget = rotation_budget(case.transfer, case.rotate_bytes)
+        plan = RotationPlan.make(
+            case.transfer.nbytes, budget, memory_bytes=self.machine.memory_bytes, caches=(256 << 20,)
         )
         yield FakeLease(case, plan, [bytes(4)] * plan.slices, bytes(4))
         self.machine.say(f"release {case.name}")
@@ -146,6 +158,7 @@ class FakeBench:
             rotate_bytes=lease.plan.budget,
             slices=lease.plan.slices,
             pitch=lease.plan.pitch,
+            rotated=lease.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=transfer.subexecutors or 8,
             block_threads=256 if transfer.executor.kind == "G" else 0,
@@ -187,10 +200,48 @@ class FakeBench:
         rejected = ("host clock 70 us off",) * (self.machine.rejected if name == "steady" else 0)
         return Arm(name, 4, (seconds,) * case.samples, rejected=rejected)
 
+    def find_lost_after(self, name: str) -> None:
+        self.machine.say(f"look after {name}")
+
     def close(self) -> None:
         self.machine.say("close")
         if self.machine.hang == "close":
             threading.Event().wait()
+
+
+def _measure_message(bench: FakeBench, case: MessageCase, key: str) -> Measurement:
+    """Make up a message's figures; the door to the real ones."""
+    machine, message = bench.machine, case.transfer
+    if machine.lease_fault:
+        raise RuntimeFault("hipExtMallocWithFlags", 1, "hipErrorOutOfMemory", machine.lease_fault)
+    machine.say(f"measure {case.name} {case.samples} after {case.warmups} by {case.blocks} in {case.ring_kind or '-'}")
+    seconds = message.nbytes / (machine.gbps * 1e9)
+    lines = message.protocol.lines(message.nbytes)
+    method = MessageMethod(
+        protocol=message.protocol.name,
+        samples=case.samples,
+        warmups=case.warmups,
+        lines=lines,
+        blocks=case.blocks,
+        block_threads=256,
+        ring_kind=case.ring_kind or "U",
+        checked=False,
+        link_class="xGMI",
+    )
+    return Measurement(
+        key=key,
+        transfer=message,
+        op=message.op,
+        link_class="xGMI",
+        nbytes=message.nbytes,
+        method=method.to_json(),
+        digest=method.digest(),
+        arms=() if machine.fault else (Arm("steady", 1, (seconds,) * case.samples),),
+        checks=(Check("the checked messages", 2 * lines, machine.wrong_words, machine.wrong_words, 17, 99, 0x10),),
+        faults=(Fault(*machine.fault.split(" ", 1)),) if machine.fault else (),
+        context={"runtime": machine.runtime, "wire_gbps": machine.gbps / message.protocol.wire_efficiency},
+        emulated=bench.node.emulated,
+    )
 
 
 def install(machine: FakeMachine, set_attribute: Any = setattr) -> None:
@@ -216,6 +267,7 @@ def install(machine: FakeMachine, set_attribute: Any = setattr) -> None:
     set_attribute(run, "probe", probe)
     set_attribute(run, "activate", activate)
     set_attribute(run, "open_bench", open_bench)
+    set_attribute(run, "measure_message", _measure_message)
 
 
 def to_environment(machine: FakeMachine) -> str:

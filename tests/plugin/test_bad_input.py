@@ -63,6 +63,16 @@ def test_a_journal_that_cannot_be_written(
     assert_refused(result, "the journal folder cannot be written: Is a directory")
 
 
+@pytest.mark.parametrize("name", ["journal", "emulate"])
+@pytest.mark.parametrize("worker", [(), ("-n1",)])
+def test_a_nul_in_the_ini_file(
+    run_apart: RunPytest, pytester: pytest.Pytester, name: str, worker: tuple[str, ...]
+) -> None:
+    pytester.makeini(f"[pytest]\ntransfer_{name} = a\0b")
+    result = run_apart(*SUITE, *worker)
+    assert_refused(result, f"transfer_{name}='a??00b': a path holds no NUL character: give the name of a file")
+
+
 def test_also_where_there_is_no_transfer_test(run: RunPytest, pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_other(): pass")
     assert_refused(run("--gpus=7"), "--gpus=7: no GPU 7; this node has GPUs 0-1")

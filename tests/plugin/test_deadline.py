@@ -52,6 +52,43 @@ def test_under_a_worker_the_run_goes_on(run_apart: RunPytest, machine: FakeMachi
     assert items[1]["detail"].startswith("the item's deadline passed: worker 'gw0' crashed")
 
 
+ENDS_IN_SETUP = """
+    import os, select, pytest
+    @pytest.fixture
+    def mine(transfer_buffers):
+        {end}
+    @pytest.mark.transferbench("G0->G0->G1", sizes="4M")
+    def test_ends(transfer, mine): pass
+    @pytest.mark.transferbench("G1->G1->G0", sizes="4M")
+    def test_next(transfer, transferbench): transferbench(transfer)
+    def test_ends_too():
+        os.abort()
+"""
+
+
+@pytest.mark.parametrize(("end", "verdict"), [("os.abort()", None), ("select.select([], [], [], 60)", "TIMEOUT")])
+def test_an_item_whose_worker_dies_in_setup_is_in_the_journal(
+    run_apart: RunPytest, pytester: pytest.Pytester, end: str, verdict: str | None
+) -> None:
+    pytester.makepyfile(ENDS_IN_SETUP.format(end=end))
+    result = run_apart("--gpus=0,1", "-n1", "--transfer-journal=journal.jsonl")
+    result.assert_outcomes(passed=1, failed=2)
+    items = read_journal(pytester.path / "journal.jsonl").items
+    assert [(item["nodeid"].partition("::")[2][:9], item["outcome"], item["verdict"]) for item in items] == [
+        ("test_ends", "failed", verdict),
+        ("test_next", "passed", "NEW"),
+    ]
+    assert "worker 'gw0' crashed" in items[0]["detail"]
+
+
+def test_nothing_is_left_of_what_workers_announce(
+    run_apart: RunPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(pytester.mkdir("scratch")))
+    run_apart(*PULLS, "-n1").assert_outcomes(passed=3)
+    assert not [path for path in (pytester.path / "scratch").iterdir() if "pytest-of" not in path.name]
+
+
 @pytest.mark.parametrize("worker", [(), ("-n1",)])
 def test_an_engine_that_does_not_close_keeps_no_result_back(
     run_apart: RunPytest, machine: FakeMachine, pytester: pytest.Pytester, worker: tuple[str, ...]

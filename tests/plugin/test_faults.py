@@ -51,7 +51,7 @@ def run(pytester: pytest.Pytester, run_elsewhere: Run, monkeypatch: pytest.Monke
 def failures(result: pytest.RunResult) -> dict[str, str]:
     """Return the id of every failed item and the line it failed with."""
     lines = [line for line in result.outlines if line.startswith("FAILED ")]
-    return {line.partition("[")[2].partition("]")[0]: line.partition(" - ")[2].partition(": ")[2] for line in lines}
+    return {line.partition("[")[2].partition("]")[0]: line.partition(" - ")[2] for line in lines}
 
 
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "worker"])
@@ -97,3 +97,58 @@ def test_a_bad_fault_is_one_usage_error(run: Run) -> None:
     result.stderr.fnmatch_lines(
         ["ERROR: faulty.toml: fault 1.call = 'hipMemcpyAsinc' is not in the emulated HIP; meant: hipMemcpyAsync*"]
     )
+
+
+WRONG_DATA = """
+    import numpy, pytest
+
+    @pytest.mark.transferbench("G0->G1->G1", sizes="64K")
+    @pytest.mark.parametrize("data", [bytes(8), "text", [1], numpy.zeros(16384, dtype=object)], ids=list("abcd"))
+    @pytest.mark.parametrize("fixture", ["transferbench", "transfer_buffers"])
+    def test_data(transfer, transferbench, fixture, request, data):
+        request.getfixturevalue(fixture)
+        transferbench(transfer, data=data)
+"""
+
+
+def test_wrong_data_is_refused_at_the_users_own_line(pytester: pytest.Pytester, run_elsewhere: Run) -> None:
+    pytester.makepyfile(test_mine=WRONG_DATA)
+    result = run_elsewhere("--transfer-emulate=mi300x-8", *OPTIONS)
+    result.assert_outcomes(failed=8)
+    assert len([line for line in result.outlines if line.startswith("E ")]) == 8
+    result.stdout.fnmatch_lines([">*transferbench(transfer, data=data)", "*", "E  *ValueError: data has 8 bytes; *"])
+    for ours in ("item.py", "lease.py", "run.py", "bench.py"):
+        result.stdout.no_fnmatch_line(f"*{ours}*")
+
+
+OWN_KERNEL = """
+    import pytest
+
+    @pytest.mark.transferbench("G0->G1->G1", sizes="64K", variant="mine")
+    def test_own_kernel(transfer, {fixture}):
+        import cupy
+        store = cupy.RawKernel('extern "C" __global__ void store(unsigned* p) {{ p[1ull << 40] = 1; }}', "store")
+        with cupy.cuda.Device(1):
+            store((1,), (1,), (cupy.zeros(4, dtype=cupy.uint32),))
+            cupy.cuda.Device(1).synchronize()
+
+    @pytest.mark.transferbench("G0->G1->G1", "G0->G0->G2", sizes="64K")
+    def test_next(transfer, transferbench):
+        transferbench(transfer)
+"""
+
+
+@pytest.mark.parametrize("fixture", ["transfer_buffers", "transferbench"])
+def test_a_gpu_lost_by_a_kernel_of_the_users_own_is_blamed_on_its_item(
+    pytester: pytest.Pytester, run_elsewhere: Run, monkeypatch: pytest.MonkeyPatch, fixture: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    code = OWN_KERNEL.format(fixture=fixture)
+    if fixture == "transferbench":
+        code = code.replace("        import cupy\n", "        transferbench(transfer)\n        import cupy\n")
+    pytester.makepyfile(test_mine=code)
+    result = run_elsewhere("--transfer-emulate=mi300x-8", *OPTIONS)
+    result.assert_outcomes(failed=2, passed=1)
+    (line,) = [line for line in failures(result).values() if "DEVICE_ERROR" in line]
+    assert line.startswith("DEVICE_ERROR: test_mine/pull-gfx-G0-G1-64K: GPU 1 was lost in pull-gfx-G0-G1-64K-mine: ")
+    assert "hipErrorIllegalAddress" in line

@@ -39,6 +39,22 @@ def test_the_header_describes_the_machine_and_what_was_asked(run: RunPytest, mon
     assert len([line for line in result.outlines if line.startswith("transferbench: runtime")]) == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["--transfer-samples=10"], "about 1 s"),
+        (["--transfer-samples=10000"], "about * min"),
+        (["--transfer-samples=1000000"], "about * h"),
+        (["--transfer-samples=1000000", "--transfer-sub-iterations=100"], "about * days"),
+        (["--transfer-samples=1000000", "--transfer-sub-iterations=1000000"], "more than a year"),
+        (["--sizes=9223372036854775804"], "more than a year"),
+    ],
+)
+def test_the_estimate_is_said_in_words(run: RunPytest, settings: list[str], said: str) -> None:
+    result = run(*SUITE, "-k", "pull-gfx-G1-G0", "--sizes=256M", "--collect-only", *settings)
+    result.stdout.fnmatch_lines([f"transferbench: * to run, {said}"])
+
+
 @pytest.mark.skipif(pytest.version_tuple < (9, 2), reason="pytest takes texts alone before 9.2")
 def test_numbers_in_a_native_ini_file_are_as_good_as_texts(run: RunPytest, pytester: pytest.Pytester) -> None:
     pytester.makepyprojecttoml("[tool.pytest]\ntransfer_samples = 3\ntransfer_gpus = '0,1'\ntransfer_warm_cold = 1.2")

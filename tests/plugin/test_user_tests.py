@@ -25,6 +25,9 @@ USERS_FILE = """
 """
 
 
+CASE = "import unittest\nclass TestCase(unittest.TestCase):\n"
+
+
 def test_a_users_file_passes_in_the_lease_of_its_buffers(
     run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
 ) -> None:
@@ -64,9 +67,43 @@ def test_a_floor_of_the_mark_or_the_call_is_the_verdict_slow(
     result.assert_outcomes(failed=1)
     # The traceback ends at the user's line.
     result.stdout.fnmatch_lines(
-        [">*transferbench(transfer*", "E *Slow: SLOW: 371.2 GB/s is 25.8 % under the floor of 500.0 GB/s"]
+        [">*transferbench(transfer*", "E       SLOW: 371.2 GB/s is 25.8 % under the floor of 500.0 GB/s"]
     )
     result.stdout.no_fnmatch_line("*session/item.py*")
+
+
+@pytest.mark.parametrize("style", ["auto", "short", "line", "native", "no"])
+def test_a_narrow_summary_begins_with_the_verdict(
+    run: RunPytest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    for name in ("CI", "BUILD_NUMBER"):  # where one is set pytest cuts nothing off
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    pytester.makepyfile(
+        t="""
+        def test_mine(transferbench):
+            transferbench("(G1->G0->G0 0 64M)", floor_gbps=500)
+        """
+    )
+    result = run("t.py", f"--tb={style}", "--junitxml=out.xml")
+    result.assert_outcomes(failed=1)
+    assert "FAILED t.py::test_mine - SLOW: 371.2 GB/s is 25.8 % under the floor of 500.0 ..." in result.outlines
+    assert 'message="SLOW: 371.2 GB/s is 25.8 % under' in (pytester.path / "out.xml").read_text()
+    result.stdout.no_fnmatch_line("*pytest_transferbench.Slow*")
+
+
+def test_a_verdict_among_other_causes_is_still_the_first_word(run: RunPytest, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_mine(transferbench):
+            try:
+                raise KeyError("theirs: mine")
+            except KeyError:
+                transferbench("(G1->G0->G0 0 64M)", floor_gbps=500)
+        """
+    )
+    result = run()
+    result.stdout.fnmatch_lines(["E * KeyError: 'theirs: mine'", "E * SLOW: 371.2*", "FAILED * - SLOW: 371.2*"])
 
 
 def test_the_calls_floor_replaces_the_marks(run: RunPytest, pytester: pytest.Pytester) -> None:
@@ -102,7 +139,7 @@ def test_a_failing_verdict_is_an_assertion_of_the_item_itself(
     )
     result = run("-v")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["FAILED *::test_raised[[]pull-gfx-G1-G0-64M] - *Corrupt: CORRUPT: *"])
+    result.stdout.fnmatch_lines(["FAILED *::test_raised[[]pull-gfx-G1-G0-64M] - CORRUPT: *"])
 
 
 def test_limits_apply_where_the_ratio_means_something(
@@ -190,6 +227,88 @@ def test_transfers_of_the_users_own_parametrize(run: RunPytest, pytester: pytest
     run().assert_outcomes(passed=2)
 
 
+@pytest.mark.parametrize("fixture", ["@pytest.fixture", "@pytest.fixture(params=['(G0->G0->G1 0 1M)'])"])
+def test_a_fixture_of_the_projects_own_that_is_called_transfer_wins(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]], fixture: str
+) -> None:
+    marked = '@pytest.mark.transferbench("(G1->G0->G0 0 4M)")'
+    if "params" in fixture:
+        marked = '@pytest.mark.parametrize("transfer", ["(G1->G0->G0 0 4M)"], indirect=True)'
+    pytester.makeconftest(
+        f"""
+        import pytest
+        {fixture}
+        def transfer(request): return getattr(request, "param", "(G0->G0->G1 0 1M)")
+        """
+    )
+    pytester.makepyfile(
+        f"""
+        import pytest
+        def test_mine(transfer, transferbench):
+            transferbench(transfer)
+        {marked}
+        def test_ours(transfer, transferbench):
+            transferbench(transfer)
+        @pytest.mark.parametrize("transfer", ["(G1->G0->G0 0 8M)"])
+        def test_parametrized(transfer, transferbench):
+            transferbench(transfer)
+        """
+    )
+    run().assert_outcomes(passed=3)
+    assert [line.split()[1] for line in said("measure")] == [
+        "push-gfx-G0-G1-1M",
+        "pull-gfx-G1-G0-4M",
+        "pull-gfx-G1-G0-8M",
+    ]
+
+
+def test_buffers_are_leased_for_what_a_fixture_of_the_projects_own_gives(
+    run: RunPytest, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.fixture(params=["(G0->G0->G1 0 1M)"])
+        def transfer(request): return request.param
+        def test_mine(transfer, transfer_buffers, transferbench):
+            assert transfer_buffers.plan.nbytes == 1 << 20
+            transferbench(transfer)
+        """
+    )
+    run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (
+            "@pytest.mark.parametrize('transfer', ['junk'])\ndef test_it(transfer, transferbench): pass",
+            "bad Transfer 'junk': it has 1 parts, not 3 or 5; write *",
+        ),
+        (
+            "@pytest.fixture(params=['junk'])\ndef transfer(request): return request.param\n"
+            "def test_it(transfer, transfer_buffers): pass",
+            "bad Transfer 'junk': it has 1 parts, not 3 or 5; write *",
+        ),
+        (
+            "import unittest\n@pytest.mark.transferbench(sizes='4Q')\nclass TestIt(unittest.TestCase):\n"
+            "    @pytest.fixture(autouse=True)\n    def mine(self, transferbench): pass\n"
+            "    def test_it(self): pass",
+            "@pytest.mark.transferbench(sizes='4Q'): bad size '4Q': *",
+        ),
+    ],
+)
+def test_misuse_that_shows_at_setup_is_one_line(
+    run: RunPytest, pytester: pytest.Pytester, code: str, says: str
+) -> None:
+    pytester.makepyfile(f"import pytest\n{code}")
+    result = run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at setup of *", says])
+    result.stdout.no_fnmatch_line("*plugin.py*")
+    result.stdout.no_fnmatch_line("*Error:*")
+
+
 def test_a_test_of_the_users_own_is_measured_as_a_transfer_is(
     run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine, said: Callable[[str], list[str]]
 ) -> None:
@@ -258,10 +377,7 @@ def test_a_test_above_the_sum_of_its_ways_is_impossible_and_says_how_that_was_ma
     result = run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        [
-            "E *Impossible: IMPOSSIBLE: steady 1300.0 GB/s is above the ceiling of 1200.0 GB/s "
-            "(3 x 400.0 GB/s xGMI, a fake table)"
-        ]
+        ["E *  IMPOSSIBLE: steady 1300.0 GB/s is above the ceiling of 1200.0 GB/s (3 x 400.0 GB/s xGMI, a fake table)"]
     )
 
 
@@ -295,9 +411,37 @@ def test_buffers_that_cannot_be_had(run: RunPytest, pytester: pytest.Pytester, m
     )
     result = run("-v")
     result.assert_outcomes(failed=1, errors=1)
-    says = "E *DeviceError: DEVICE_ERROR: test_*/pull-gfx-G1-G0-64M: hipMalloc on GPU 0 failed: hipErrorOutOfMemory *"
+    says = "E *  DEVICE_ERROR: test_*/pull-gfx-G1-G0-64M: hipMalloc on GPU 0 failed: hipErrorOutOfMemory *"
     result.stdout.fnmatch_lines(["*ERROR at setup of test_hold*", says, "*_ test_measure*", says])
     result.stdout.fnmatch_lines(["verdicts: 2 DEVICE_ERROR"])
+
+
+def test_gpus_are_looked_at_after_failures_alone(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.fixture
+        def breaks(transfer_buffers):
+            yield
+            raise RuntimeError
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_good(transfer, transfer_buffers): pass
+        @pytest.mark.transferbench("(G1->G0->G0 0 32M)")
+        def test_bad(transfer, transfer_buffers): assert False
+        @pytest.mark.transferbench("(G1->G0->G0 0 16M)")
+        def test_skipped(transfer, transfer_buffers): pytest.skip()
+        @pytest.mark.transferbench("(G1->G0->G0 0 8M)")
+        def test_ends_badly(transfer, breaks): pass
+        def test_by_notation(transferbench):
+            transferbench("(G1->G0->G0 0 4M)", floor_gbps=500)
+        """
+    )
+    run().assert_outcomes(passed=2, failed=2, skipped=1, errors=1)
+    assert said("look") == [
+        "look after " + name for name in ("pull-gfx-G1-G0-32M", "pull-gfx-G1-G0-8M", "test_by_notation")
+    ]
 
 
 def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.Pytester) -> None:
@@ -329,6 +473,23 @@ def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.P
             "@pytest.mark.transferbench(ops='pull')\ndef test_it(): pass",
             "test_it: it has the mark transferbench, but no argument transfer",
         ),
+        (
+            f"{CASE}    @pytest.mark.transferbench('bogus', nonsense=1, sizes='-4')\n    def test_it(self): pass",
+            "TestCase: test_it: it has the mark transferbench, but no argument transfer",
+        ),
+        (
+            CASE.replace("class", "@pytest.mark.transferbench(nonsense=1)\nclass") + "    def test_it(self): pass",
+            "TestCase: test_it: it has the mark transferbench, but no argument transfer",
+        ),
+        (
+            f"{CASE}    @pytest.mark.transfer(op='pull')\n    def test_it(self): pass",
+            "TestCase: test_it: the mark transfer is set on items by pytest-transferbench itself; *",
+        ),
+        (
+            "@pytest.fixture(params=[1])\ndef transfer(): pass\n"
+            "@pytest.mark.transferbench(ops='pull')\ndef test_it(transfer, transferbench): pass",
+            "test_it: the mark transferbench and the params of a fixture transfer both say what to measure: give one *",
+        ),
     ],
 )
 def test_misuse_fails_the_collection_in_one_line(
@@ -338,6 +499,31 @@ def test_misuse_fails_the_collection_in_one_line(
     result = run()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines([says.replace("[", "[[]")])
+
+
+def test_a_unittest_beside_marked_functions_is_left_alone(run: RunPytest, pytester: pytest.Pytester) -> None:
+    marked = "pytestmark = pytest.mark.transferbench('(G1->G0->G0 0 64M)')"
+    pytester.makepyfile(
+        f"""import pytest\n{marked}\n{CASE}    def test_it(self): pass\ndef test_mine(transfer, transferbench): pass"""
+    )
+    run().assert_outcomes(passed=2)
+
+
+def test_a_unittest_measures_through_a_fixture_of_its_own(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]]
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, unittest
+        @pytest.mark.transferbench(rotate=0)
+        class TestCase(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _mine(self, transferbench): self.transferbench = transferbench
+            def test_it(self): self.transferbench("(G1->G0->G0 0 64M)")
+        """
+    )
+    run().assert_outcomes(passed=1)
+    assert said("measure") == ["measure pull-gfx-G1-G0-64M data=None floor=None rotate=0"]
 
 
 def test_a_mark_wins_over_the_command_line(

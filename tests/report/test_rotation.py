@@ -10,13 +10,20 @@ from pytest_transferbench.report.rotation import Study
 from tests.judge.measurements import measured
 from tests.report.test_terminal import results
 
-OFF = {"rotate_bytes": 0, "slices": 1}
+OFF = {"rotate_bytes": 0, "slices": 1, "rotated": False}
+TOO_LITTLE = {"rotate_bytes": 1, "slices": 1, "rotated": False}
+TEXT = "(G1->G0->G0 0 64M)"
 IMPOSSIBLE = (Finding("IMPOSSIBLE", "above the link", True),)
 
 
 def off(text: str, cold: float, warm: float, steady: float, **fields: Any) -> Measurement:
     gbps = {"cold": cold, "warm": warm, "steady": steady}
     return measured(text, gbps=gbps, method=OFF, judged=False, **fields)
+
+
+def counted(received: int, sent: int = 0) -> dict[str, Any]:
+    """What the links' counters saw of 1000 bytes claimed."""
+    return {"link_bytes": {"received": received, "sent": sent, "claimed": 1000}}
 
 
 def study(*measurements: Measurement) -> Study:
@@ -42,6 +49,12 @@ def test_what_was_not_measured_both_ways_has_no_row() -> None:
     assert list(study(passes, off("(G1->G0->G0 0 64M)", 1, 1, 1)).lines()) == []
 
 
+def test_what_caches_can_hold_is_neither_on_nor_off() -> None:
+    too_little = measured(method=TOO_LITTLE)
+    assert list(study(too_little, off("(G1->G0->G0 0 64M)", 1, 1, 1)).lines()) == []
+    assert list(study(too_little, measured()).lines()) == []
+
+
 def test_a_figure_that_means_nothing_is_a_dash() -> None:
     corrupt = measured(verdicts=(Finding("CORRUPT", "3 words wrong", True),))
     rows = list(study(corrupt, off("(G1->G0->G0 0 64M)", 925, 3226, 4763)).lines())
@@ -54,3 +67,50 @@ def test_the_summary_shows_a_row_once() -> None:
     assert not any(line.startswith("not judged") for line in lines)
     assert any(line.startswith("pull gfx 1M") for line in lines)
     assert not any(line.startswith("pull gfx 64M") for line in lines)
+
+
+def test_a_row_says_what_the_links_saw_of_both() -> None:
+    seen = " ".join(study(off(TEXT, 1, 1, 1, context=counted(149)), measured(context=counted(1002))).lines())
+    assert "371.2  links received off 14.9 %, on 100.2 % of the bytes claimed" in seen
+    push = "(G0->G0->G1 0 64M)"
+    made = off(push, 1, 1, 1, context=counted(0, 1000), verdicts=IMPOSSIBLE), measured(push, context=counted(0, 999))
+    assert "  off IMPOSSIBLE; links sent off 100.0 %, on 99.9 % of the bytes claimed" in " ".join(study(*made).lines())
+
+
+def test_a_row_says_what_only_one_of_both_has_seen_and_nothing_of_ways_without_links() -> None:
+    rows = list(study(off(TEXT, 1, 1, 1), measured(context=counted(1000))).lines())
+    assert rows[3].endswith("  links received on 100.0 % of the bytes claimed")
+    local = [off(TEXT, 1, 1, 1, context=counted(0), link_class="local"), measured(link_class="local")]
+    assert "links" not in " ".join(study(*local).lines())
+    idle = {"link_bytes": {"received": 0, "sent": 0, "claimed": 0}}
+    assert "links" not in " ".join(study(off(TEXT, 1, 1, 1, context=idle), measured(context=idle)).lines())
+
+
+def test_details_are_those_of_controls_too() -> None:
+    made = results(measured(), off(TEXT, 925, 3226, 4763, context=counted(149)))
+    (line,) = [line for line in made.lines(1) if line.startswith("not judged: ")]
+    assert "no rotation" in line
+    assert "links received 14.9 % of the bytes claimed" in line
+
+
+def test_a_transfer_measured_twice_the_same_way_has_a_row_each() -> None:
+    key = "s/pull-gfx-G1-G0-64M-"
+    made = [off(TEXT, 900, 900, gbps, key=key + name) for name, gbps in (("a", 901), ("b", 902))]
+    made += [measured(TEXT, key=key + name, gbps={"steady": gbps}) for name, gbps in (("c", 301), ("d", 302))]
+    rows = list(study(*made).lines())[3:5]
+    assert [row.split(maxsplit=9)[4:] for row in rows] == [
+        ["901.0", "-", "-", "-", "301.0", f"{key}a and {key}c".replace("s/", "")],
+        ["902.0", "-", "-", "-", "302.0", f"{key}b and {key}d".replace("s/", "")],
+    ]
+
+
+def test_what_was_measured_once_more_than_the_other_way_is_not_lost() -> None:
+    again = {"steady": 333.3}
+    made = [off(TEXT, 925, 3226, 4763), measured(), measured(gbps=again)]
+    lines = results(*made).lines(0)
+    assert sum("4763.0" in line for line in lines) == 1
+    assert sum("371.2" in line for line in lines) == 1
+    assert sum("333.3" in line for line in lines) == 1
+    more_off = results(off(TEXT, 925, 3226, 4763), off(TEXT, 925, 3226, 4444), measured()).lines(0)
+    assert sum("4763.0" in line for line in more_off) == 1
+    assert any(line.startswith("not judged: ") and "4444.0" in line for line in more_off)

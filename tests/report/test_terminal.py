@@ -14,6 +14,7 @@ from tests.judge.measurements import at_gbps, measured
 
 MIB = 2**20
 GRAPH = {"graph_gbps": 296.7}
+VARIANTS = {"": 301.0, "-64x": 302.0, "-a-b": 303.0}
 
 
 def report(*measurements: Measurement, nodeid: str = "t.py::t", outcome: str = "passed", **more: Any) -> Any:
@@ -54,6 +55,8 @@ def test_other_reports_are_left_to_pytest(other: Any) -> None:
 def test_rotation_and_blocks() -> None:
     assert rotation_text(record()) == "rotation K=4 x 64M (pitch 67108864) = 256M"
     assert rotation_text(record(method={"rotate_bytes": 0})) == "no rotation"
+    too_little = {"rotate_bytes": 128 * MIB, "slices": 2, "rotated": False}
+    assert rotation_text(record(method=too_little)) == "rotation too little, K=2 x 64M (pitch 67108864) = 128M"
     assert blocks_text(record()) == "64 blocks x 512 threads"
     assert blocks_text(record(method={"block_threads": 0})) == ""
     assert blocks_text(record(method={"block_threads": 0, "gate": "host", "subexecutors": 4})) == "4 threads"
@@ -96,6 +99,26 @@ def test_a_test_has_a_matrix_of_its_own_and_no_ratio() -> None:
 def test_suites_do_not_share_a_matrix() -> None:
     lines = results(measured(key="one/x"), measured(key="two/x")).lines(0)
     assert len([line for line in lines if "steady median" in line]) == 2
+
+
+def test_variants_do_not_share_a_matrix() -> None:
+    key = "t/pull-gfx-G1-G0-64M"
+    lines = results(*(measured(key=key + end, gbps={"steady": gbps}) for end, gbps in VARIANTS.items())).lines(0)
+    titles = [line.partition(", GB/s")[0] for line in lines if "steady median" in line]
+    assert titles == ["pull gfx 64M", "pull gfx 64M 64x", "pull gfx 64M a-b"]
+    assert [line.split()[-1] for line in lines if line.startswith("     G1 ")] == ["301.0", "302.0", "303.0"]
+
+
+def test_executors_elsewhere_share_a_matrix_and_no_cell() -> None:
+    texts = ("(G1->G0->G2 0 64M)", "(G2->G0->G1 0 64M)", "(G1->G3->G2 0 64M)")
+    lines = results(*(measured(text, gbps={"steady": 301.0 + i}) for i, text in enumerate(texts))).lines(0)
+    cells = [line.split()[1:] for line in lines if line.startswith("     G")]
+    assert cells == [["-", "301.0"], ["302.0", "-"], ["303.0"]]
+
+
+def test_what_was_measured_twice_is_shown_twice() -> None:
+    lines = results(measured(), measured(gbps={"steady": 300.0})).lines(0)
+    assert [line.split()[-1] for line in lines if line.startswith("     G1 ")] == ["371.2", "300.0"]
 
 
 def test_the_caption_gives_the_range_where_items_differ() -> None:

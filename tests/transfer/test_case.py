@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ METHOD = Method(
     sub_iterations=1,
     warmups=3,
     rotate_bytes=2**28,
+    rotated=True,
     slices=4,
     pitch=2**26,
     byte_offset=0,
@@ -77,6 +79,14 @@ def test_a_case_is_named_after_its_transfer_and_variant() -> None:
     ("change", "said"),
     [
         ({"samples": 0}, "bad samples 0: use 1 or more"),
+        ({"samples": 2.0}, "bad samples 2.0: use 1 or more"),
+        ({"samples": True}, "bad samples True: use 1 or more"),
+        ({"sub_iterations": "8"}, "bad sub_iterations '8': use 1 or more"),
+        ({"warmups": None}, "bad warmups None: use 0 or more"),
+        ({"byte_offset": 4.0}, "bad byte_offset 4.0: use 0 or more"),
+        ({"rotate_bytes": "4M"}, "bad rotate_bytes '4M': use 0 (off) or more"),
+        ({"rotate_bytes": True}, "bad rotate_bytes True: use 0 (off) or more"),
+        ({"variant": None}, "bad variant None"),
         ({"sub_iterations": 0}, "bad sub_iterations 0: use 1 or more"),
         ({"warmups": -1}, "bad warmups -1: use 0 or more"),
         ({"byte_offset": -4}, "bad byte_offset -4"),
@@ -95,8 +105,14 @@ def test_a_case_that_cannot_be_measured_is_refused_in_one_line(change: dict[str,
     assert said in refusal(Case, TRANSFER, **change)
 
 
+def test_whole_numbers_of_any_library_are_taken() -> None:
+    made = Case(TRANSFER, samples=np.int64(3), rotate_bytes=np.uint32(4096), byte_offset=np.int8(4))
+    assert made == Case(TRANSFER, samples=3, rotate_bytes=4096, byte_offset=4)
+    assert type(made.samples) is type(made.rotate_bytes) is int
+
+
 def test_the_digest_never_changes_by_itself() -> None:
-    assert METHOD.digest() == "efeaf5c10052"
+    assert METHOD.digest() == "b11cd3bbbb90"
     program = (
         f"from pytest_transferbench.transfer import Method; print(Method.from_json({METHOD.to_json()!r}).digest())"
     )
@@ -111,7 +127,7 @@ def test_the_digest_never_changes_by_itself() -> None:
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Method)])
 def test_every_field_changes_the_digest_and_is_named(name: str) -> None:
     old = getattr(METHOD, name)
-    new: Any = {"gate": "none"}.get(name, f"{old}x" if isinstance(old, str) else old + 1)
+    new: Any = {"gate": "none", "rotated": False}.get(name, f"{old}x" if isinstance(old, str) else old + 1)
     other = dataclasses.replace(METHOD, **{name: new})
     assert other.digest() != METHOD.digest()
     assert METHOD.differences(other) == (f"{name} {old} -> {new}",)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +108,31 @@ def test_peers_have_a_name_of_their_own_and_are_what_they_are_without_it() -> No
 )
 def test_what_makes_no_test_is_refused(texts: list[str], said: str) -> None:
     assert said in refusal(Test, tuple(parse_transfer(text, MIB) for text in texts))
+
+
+PULL = Transfer.pull(1, 0, MIB)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Test([PULL, Transfer.pull(2, 0, MIB)]), "bad Test [<Transfer (G1->G0->G0 0 1M)>, "),
+        (lambda: Test(PULL), "bad Test <Transfer (G1->G0->G0 0 1M)>: give a tuple of Transfers"),
+        (lambda: Test(("G1->G0->G0", PULL)), "bad Transfer 'G1->G0->G0' in a Test: give Transfers, or write their"),
+        (lambda: Test((Test((PULL, Transfer.pull(2, 0, MIB))), PULL)), "bad Transfer <Test (G1->G0->G0 0 1M) (G2->"),
+        (lambda: Test.pull_from_peers(0, 3, 4), "bad gpus 3: give the indices of GPUs, such as range(8)"),
+        (lambda: Test.push_to_peers(0, None, 4), "bad gpus None: give the indices of GPUs, such as range(8)"),
+        (lambda: Test.push_to_peers(0, [0, "x"], 4), "bad memory 'x'"),
+        (lambda: parse_transfers(7), "bad Transfer 7: write SRC->EXE->DST"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_in_one_line(make: Callable[[], object], said: str) -> None:
+    assert said in refusal(make)
+
+
+def test_peers_of_any_librarys_numbers() -> None:
+    made = Test.pull_from_peers(np.int64(0), np.arange(3), np.int64(MIB))
+    assert made == Test.pull_from_peers(0, range(3), MIB)
 
 
 @pytest.mark.parametrize(

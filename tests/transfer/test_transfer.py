@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from _pytest.mark.expression import Expression
 from hypothesis import given
@@ -173,6 +174,49 @@ def test_what_cannot_be_run_is_refused_in_one_line(
 ) -> None:
     ends = [tuple(map(parse_memory, text.split())) for text in (sources, destinations)]
     assert said in refusal(Transfer, ends[0], parse_executor(executor), ends[1], nbytes, subexecutors)
+
+
+G0, G1, BY = Memory("G", 0), Memory("G", 1), Executor("G", 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Transfer(("G1",), BY, (G0,), 4), "bad source 'G1': give a tuple of Memory, such as (Memory('G', 1),)"),
+        (lambda: Transfer([G1], BY, (G0,), 4), "bad sources [Memory(kind='G', index=1)]: give a tuple of Memory"),
+        (lambda: Transfer(G1, BY, (G0,), 4), "bad sources Memory(kind='G', index=1): give a tuple of Memory"),
+        (lambda: Transfer((G1,), BY, None, 4), "bad destinations None: give a tuple of Memory"),
+        (lambda: Transfer((G1,), "G0", (G0,), 4), "bad executor 'G0': give an Executor, such as Executor('G', 0)"),
+        (lambda: Transfer((G1,), BY, (G0,), "4"), "bad size '4' of G1->G0->G0"),
+        (lambda: Transfer((G1,), BY, (G0,), True), "bad size True of G1->G0->G0"),
+        (lambda: Transfer((G1,), BY, (G0,), np.float32(4)), "bad size np.float32(4.0) of G1->G0->G0"),
+        (lambda: Transfer((G1,), BY, (G0,), 4, True), "bad subexecutors True of G1->G0->G0"),
+        (lambda: Transfer((G1,), BY, (G0,), 4, None), "bad subexecutors None of G1->G0->G0"),
+        (lambda: Transfer.pull(None, 0, 4), "bad end None: give 'G0', a Memory, or a GPU's index"),
+        (lambda: Transfer.pull(1.0, 0, 4), "bad end 1.0: give 'G0', a Memory, or a GPU's index"),
+        (lambda: Transfer.push(0, True, 4), "bad end True: give 'G0', a Memory, or a GPU's index"),
+        (lambda: Transfer.pull(1, 0, 4, 7), "unknown executor 7: use C or cpu, G or gfx, D or dma"),
+        (lambda: Transfer.pull(1, 0, None), "bad size None of G1->G0->G0"),
+        (lambda: Memory("G", "0"), "bad memory index '0' after G: use 0 to 9999"),
+        (lambda: Memory("G", 1.0), "bad memory index 1.0 after G"),
+        (lambda: Memory("G", True), "bad memory index True after G"),
+        (lambda: Memory(["G"], 0), "bad memory letter ['G']"),
+        (lambda: Executor("G", None), "bad executor index None after G"),
+        (lambda: parse_transfer(None), "bad Transfer None: write SRC->EXE->DST"),
+        (lambda: parse_transfer("G1->G0->G0", "64M"), "bad size '64M' of G1->G0->G0"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_in_one_line(make: Callable[[], object], said: str) -> None:
+    assert said in refusal(make)
+
+
+def test_whole_numbers_of_any_library_are_taken() -> None:
+    made = Transfer.pull(np.int64(1), np.uint8(0), np.int32(1024), "gfx", np.int16(8))
+    assert made == parse_transfer("(G1->G0->G0 8 1K)")
+    assert hash(made) == hash(parse_transfer("(G1->G0->G0 8 1K)"))
+    numbers = [made.nbytes, made.subexecutors, made.sources[0].index, made.executor.index]
+    assert [type(number) for number in numbers] == [int] * 4
+    assert type(Memory("G", np.int64(3)).index) is type(Executor("G", np.int64(3)).index) is int
 
 
 @pytest.mark.parametrize("letter", ["C", "G", "D"])

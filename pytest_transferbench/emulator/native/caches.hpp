@@ -38,11 +38,14 @@ struct Way {
   unsigned blocks = 0;  // that moved something over it: each keeps one compute unit busy
 };
 
-// Index 0 is the host, index d + 1 is device d.
-struct Traffic {
+// What one operation, or a part of one, moved. Index 0 is the host, index d + 1 is device d.
+struct Ways {
   std::vector<Way> read, written;
+  Ways() : read(model().devices + 1), written(model().devices + 1) {}
+};
+
+struct Traffic : Ways {
   std::vector<std::unique_ptr<Footprint>> footprints;  // empty where the model has nothing to look up
-  Traffic() : read(model().devices + 1), written(model().devices + 1) {}
 };
 
 // What the reads of one operation found.

@@ -134,6 +134,7 @@ HIP_API void transferbench_emulator_copies(int device, uint64_t* by_dma, uint64_
 
 // For the run-time compiler beside this library.
 HIP_API const char* transferbench_emulator_arch() { return model().arch.c_str(); }
+HIP_API int transferbench_emulator_wavefront() { return model().wavefront; }
 HIP_API const char* transferbench_emulator_compiler() { return model().compiler.c_str(); }
 HIP_API const char* transferbench_emulator_kernel_cache() { return model().kernel_cache.c_str(); }
 HIP_API const char* transferbench_emulator_include_folder() { return model().include_folder.c_str(); }

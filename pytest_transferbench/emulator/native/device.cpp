@@ -65,7 +65,7 @@ hipDeviceProp_tR0600 properties(int index) {
   p.totalGlobalMem = m.memory;
   p.sharedMemPerBlock = p.sharedMemPerMultiprocessor = p.maxSharedMemoryPerMultiProcessor = 64 << 10;
   p.regsPerBlock = p.regsPerMultiprocessor = 64 << 10;
-  p.warpSize = m.warp_size;
+  p.warpSize = m.wavefront;
   p.memPitch = 0x7fffffff;
   p.maxThreadsPerBlock = 1024;
   for (int axis = 0; axis < 3; ++axis) p.maxThreadsDim[axis] = 1024;

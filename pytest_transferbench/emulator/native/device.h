@@ -59,6 +59,8 @@ unsigned long long transferbench_emulator_ticks(void);
 unsigned long long transferbench_emulator_running_ticks(void);
 unsigned long long transferbench_emulator_real_ticks(void);
 void transferbench_emulator_stamp(unsigned long long* where, int stop);
+void transferbench_emulator_lap(unsigned long long* where);
+void transferbench_emulator_drain(int writes_back);
 void* transferbench_emulator_memcpy(void* destination, const void* source, size_t nbytes);
 void* transferbench_emulator_memset(void* destination, int value, size_t nbytes);
 }
@@ -66,7 +68,7 @@ void* transferbench_emulator_memset(void* destination, int value, size_t nbytes)
 #define blockIdx (transferbench_emulator_block_index())
 #define blockDim (transferbench_emulator_block_dim())
 #define gridDim (transferbench_emulator_grid_dim())
-#define warpSize 64
+#define warpSize TRANSFERBENCH_WAVEFRONT  // of the node's architecture, from the compiler driver
 #define memcpy transferbench_emulator_memcpy
 #define memset transferbench_emulator_memset
 
@@ -123,7 +125,7 @@ static inline long long clock() { return clock64(); }
 #define __builtin_readsteadycounter() transferbench_emulator_running_ticks()
 
 // ---- votes and exchanges of a wavefront ----
-static inline unsigned __lane_id() { return transferbench_emulator_thread() & 63; }
+static inline unsigned __lane_id() { return transferbench_emulator_thread() & (warpSize - 1); }
 static inline unsigned long long __ballot(int predicate, int line = __builtin_LINE()) {
   return transferbench_emulator_ballot(predicate != 0, line);
 }
@@ -146,22 +148,22 @@ static inline T transferbench_exchange(T value, int from, int line) {
   return value;
 }
 template <class T>
-static inline T __shfl(T value, int lane, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl(T value, int lane, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id();
   return transferbench_exchange(value, (self & ~(width - 1)) + (lane & (width - 1)), line);
 }
 template <class T>
-static inline T __shfl_up(T value, unsigned delta, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl_up(T value, unsigned delta, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id(), from = self - (int)delta;
   return transferbench_exchange(value, from < (self & ~(width - 1)) ? self : from, line);
 }
 template <class T>
-static inline T __shfl_down(T value, unsigned delta, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl_down(T value, unsigned delta, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id(), from = self + (int)delta;
   return transferbench_exchange(value, from > (self | (width - 1)) ? self : from, line);
 }
 template <class T>
-static inline T __shfl_xor(T value, int mask, int width = 64, int line = __builtin_LINE()) {
+static inline T __shfl_xor(T value, int mask, int width = warpSize, int line = __builtin_LINE()) {
   const int self = (int)__lane_id(), from = self ^ mask;
   return transferbench_exchange(value, from > (self | (width - 1)) ? self : from, line);
 }
@@ -173,7 +175,7 @@ static inline T __shfl_xor(T value, int mask, int width = 64, int line = __built
 #define __HIP_MEMORY_SCOPE_AGENT 4
 #define __HIP_MEMORY_SCOPE_SYSTEM 5
 #define __hip_atomic_load(p, order, scope) __atomic_load_n(p, __ATOMIC_SEQ_CST)
-#define __hip_atomic_store(p, v, order, scope) __atomic_store_n(p, v, __ATOMIC_SEQ_CST)
+#define __hip_atomic_store(p, v, order, scope) __atomic_store_n(p, v, order)
 #define __hip_atomic_exchange(p, v, order, scope) atomicExch(p, v)
 #define __hip_atomic_fetch_add(p, v, order, scope) atomicAdd(p, v)
 #define __hip_atomic_fetch_and(p, v, order, scope) atomicAnd(p, v)

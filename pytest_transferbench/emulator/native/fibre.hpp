@@ -21,6 +21,15 @@ void prepare(Context& context, char* stack, size_t size, void (*entry)());
 // Saves the running context in `from` and continues `to`.
 void switch_context(Context& from, Context& to);
 
+// Fetches what continuing `context` will touch first. With thousands of waiting threads nothing of a stack is in a
+// cache any more, and its page is unknown to the processor, when its turn comes.
+inline void prefetch([[maybe_unused]] const Context& context) {
+#if defined(__x86_64__)
+  constexpr int lines = 8;
+  for (int line = 0; line < lines; ++line) __builtin_prefetch(static_cast<const char*>(context) + 64 * line, 1);
+#endif
+}
+
 // Hands out equal stacks and takes them back. Not shared between OS threads.
 class StackPool {
  public:

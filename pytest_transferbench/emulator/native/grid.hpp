@@ -41,6 +41,13 @@ struct Stamp {
   int stop;
 };
 
+// What all blocks together did in their lap of one number, for kernels that say where a lap ends.
+struct Lap {
+  Ways ways;
+  unsigned drains = 0, write_backs = 0;  // the most that one thread made
+  std::vector<uint64_t*> stamps;         // where the end of this lap is wanted
+};
+
 struct Launch {
   int device = 0;
   std::shared_ptr<Module> module;
@@ -51,7 +58,8 @@ struct Launch {
 
 struct GridOutcome {
   hipError_t error = hipSuccess;
-  Traffic traffic;
+  Traffic traffic;        // without that of `laps`
+  std::vector<Lap> laps;  // none in most kernels
   std::vector<Stamp> stamps;
   uint64_t clock_reads = 0;  // the most that one thread which never polled made
   bool polled_host = false;

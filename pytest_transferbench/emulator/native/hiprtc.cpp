@@ -24,6 +24,7 @@
 
 extern "C" {
 const char* transferbench_emulator_arch();
+int transferbench_emulator_wavefront();
 const char* transferbench_emulator_compiler();
 const char* transferbench_emulator_kernel_cache();
 const char* transferbench_emulator_include_folder();
@@ -136,6 +137,7 @@ struct Options {
 Options translate(int count, const char* const* given) {
   Options options;
   options.arch = transferbench_emulator_arch();
+  options.preprocess.push_back("-DTRANSFERBENCH_WAVEFRONT=" + std::to_string(transferbench_emulator_wavefront()));
   bool has_standard = false;
   for (int i = 0; i < count; ++i) {
     const std::string option = given[i];
@@ -177,7 +179,10 @@ const std::vector<std::string> code_generation = {
     // A copy loop must stay a loop: as a call of memcpy it would pass the hooks by.
     "-fno-tree-loop-distribute-patterns",
     // A vector must stay one access: taken apart into its words it would cost four calls of the hooks.
-    "-fno-tree-sra", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0",
+    "-fno-tree-sra",
+    // What AMD's compiler inlines must be inlined here too: a local variable that is handed to a function by reference
+    // is in memory, and every access of it a call of the hooks.
+    "--param", "max-inline-insns-single=2000", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0",
     "--param", "tsan-distinguish-volatile=1", "-fdiagnostics-color=never"};
 
 // -nostdlib keeps the compiler from linking the sanitizer's own library; the hooks come from the runtime.

@@ -10,8 +10,6 @@
 #include "runtime.hpp"
 #include "stream.hpp"
 
-extern "C" void* __tls_get_addr(size_t* module_and_offset);
-
 namespace emulator {
 namespace {
 
@@ -31,10 +29,7 @@ bool Worker::is_private(uintptr_t address) const {
   const Launch& launch = thread_state.block->grid->launch;
   const Module& module = *launch.module;
   if (address >= module.low && address < module.high) return true;
-  if (module.tls_size) {
-    size_t place[2] = {module.tls_id, 0};
-    if (address - reinterpret_cast<uintptr_t>(__tls_get_addr(place)) < module.tls_size) return true;
-  }
+  if (address - shared_ < module.tls_size) return true;
   for (const auto& argument : launch.arguments) {
     if (address - reinterpret_cast<uintptr_t>(argument.data()) < argument.size()) return true;
   }
@@ -56,7 +51,7 @@ AccessRange* Worker::locate(Direction direction, uintptr_t address, size_t nbyte
     if (!reachable) illegal(direction, address, nbytes);
     if (slot == KNOWN) {
       slot = known_next_[direction]++ % KNOWN;
-      flush();
+      settle(*thread_state.block);
       if (hot_slot_[direction] == static_cast<int>(slot)) {
         hot_slot_[direction] = -1;
         hot = nothing_cached;
@@ -72,6 +67,7 @@ AccessRange* Worker::locate(Direction direction, uintptr_t address, size_t nbyte
   if (nbytes > range.length || address - range.base > range.length - nbytes) illegal(direction, address, nbytes);
   if (range.length < widest_access) return &range;
   if (hot_slot_[direction] >= 0) ranges[hot_slot_[direction]].bytes += hot.bytes;
+  if (direction == WRITE) stored_ += hot.bytes;
   hot = range;
   hot.bytes = 0;
   hot_slot_[direction] = static_cast<int>(slot);
@@ -102,15 +98,24 @@ void Worker::illegal(Direction direction, uintptr_t address, size_t nbytes) {
 
 namespace {
 
+void count(Direction direction, AccessRange& range, uintptr_t address, size_t nbytes) {
+  thread_state.worker->count(direction, range, nbytes);
+  if (direction == WRITE) return;
+  const size_t offset = address - range.base, last = (offset + nbytes - 1) >> range.shift;
+  for (size_t line = offset >> range.shift; line <= last; ++line) range.marks[line] = 1;
+}
+
 __attribute__((noinline)) void slow_access(Direction direction, const void* pointer, size_t nbytes) {
   if (!thread_state.fibre) return;  // a module's own start-up code
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   AccessRange* range = thread_state.worker->locate(direction, address, nbytes);
-  if (!range || !nbytes) return;
-  range->bytes += nbytes;
-  if (direction == WRITE) return;
-  const size_t offset = address - range->base, last = (offset + nbytes - 1) >> range->shift;
-  for (size_t line = offset >> range->shift; line <= last; ++line) range->marks[line] = 1;
+  if (range && nbytes) count(direction, *range, address, nbytes);
+}
+
+// A block's threads run one after another, each through all its rows: the line beside this one is what the threads
+// after it will need, long before any processor would guess.
+inline void prefetch_beside(const void* pointer, Direction direction) {
+  __builtin_prefetch(static_cast<const char*>(pointer) + 64, direction == WRITE);
 }
 
 // Accesses the compiler knows to be aligned: allocations begin at page boundaries, so one comparison does.
@@ -121,79 +126,82 @@ inline void access(const void* pointer) {
   if (__builtin_expect(offset <= hot.length - nbytes, 1)) {
     hot.bytes += nbytes;
     if (direction == READ) hot.marks[offset >> hot.shift] = 1;
-    // A block's threads run one after another, each through all its rows: the line beside this one is what the
-    // threads after it will need, long before any processor would guess.
-    __builtin_prefetch(static_cast<const char*>(pointer) + 64, direction == WRITE);
+    prefetch_beside(pointer, direction);
   } else {
     slow_access(direction, pointer, nbytes);
   }
 }
 
-// What a polling load sees, wide enough to tell one value from another.
-uint64_t peek(const void* pointer, size_t nbytes) {
-  uint64_t words[2] = {0, 0};
-  if (nbytes <= 8) {
-    switch (nbytes) {
-      case 1: words[0] = __atomic_load_n(static_cast<const uint8_t*>(pointer), __ATOMIC_SEQ_CST); break;
-      case 2: words[0] = __atomic_load_n(static_cast<const uint16_t*>(pointer), __ATOMIC_SEQ_CST); break;
-      case 4: words[0] = __atomic_load_n(static_cast<const uint32_t*>(pointer), __ATOMIC_SEQ_CST); break;
-      default: words[0] = __atomic_load_n(static_cast<const uint64_t*>(pointer), __ATOMIC_SEQ_CST);
-    }
-  } else {
-    std::memcpy(words, pointer, sizeof words);
-  }
-  return words[0] ^ (words[1] * 0x9e3779b97f4a7c15u);
-}
-
-// Remembers what this thread saw at an address; true when it saw just that there before: it is waiting for a change.
-bool seen_before(Fibre& self, uintptr_t address, uint64_t value, bool& known) {
-  self.polled = true;
-  for (Fibre::Seen& seen : self.seen) {
-    if (seen.address != address) continue;
-    known = true;
-    const bool same = seen.value == value;
-    seen.value = value;
-    return same;
-  }
-  known = false;
-  self.seen[self.seen_next++ % Fibre::REMEMBERED] = {address, value};
-  return false;
-}
-
-// A volatile or atomic load. One that sees nothing new lets the other threads run. The first of an address is counted
-// like any load; later ones are not, because how often a thread polls is chance.
-void poll(const void* pointer, size_t nbytes, bool counted = true) {
-  Fibre* self = thread_state.fibre;
-  if (!self) return;
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
-  AccessRange* range = thread_state.worker->locate(READ, address, nbytes);
-  const bool from_host = range && range->owner == HOST;
+// A polling load of `range`, null for memory private to the block; returns what it sees. A thread that has looked at
+// all its words and found no news waits for some while the others run. The first load of an address is counted like
+// any other; later ones are not, because how often a thread polls is chance.
+inline uint64_t poll_in(AccessRange* range, const void* pointer, size_t nbytes, bool counted) {
+  Fibre& self = *thread_state.fibre;
   Block& block = *thread_state.block;
-  bool known = false;
-  const bool waiting = seen_before(*self, address, peek(pointer, nbytes), known);
-  // Polling many addresses in turn looks like a copy: from time to time the others run then, too.
-  if (waiting || ++self->fresh_polls % Fibre::FRESH_POLLS_BEFORE_YIELD == 0) {
-    block.yield();
-    bool known_by_now = true;
-    seen_before(*self, address, peek(pointer, nbytes), known_by_now);
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const bool from_host = range && range->owner == HOST;
+  uint64_t value = peek(pointer, nbytes);
+  self.polled = true;
+  Fibre::Seen* seen = self.remembered(address);
+  const bool waits = seen && seen->value == value && seen->news == self.news;
+  if (!seen) {
+    // What is private to the block lies elsewhere while another block of the worker runs: it cannot be watched.
+    seen = self.remember(address, value, range ? static_cast<unsigned>(nbytes) : 0);
+    if (counted && range && !from_host) count(READ, *range, address, nbytes);
+    ++self.news;
+    prefetch_beside(pointer, READ);
   }
+  // Polling many words in turn looks like a copy: from time to time the others run then, too.
+  if (waits) {
+    block.wait_for_news();
+    ++self.news;  // even if there is none: it looks at all its words before it waits again
+    value = peek(pointer, nbytes);
+  } else if (++self.polls % Fibre::POLLS_BEFORE_YIELD == 0) {
+    block.yield();
+    value = peek(pointer, nbytes);
+  }
+  self.news += value != seen->value;
+  seen->value = value;
+  seen->news = self.news;
   if (from_host) {
     // Waiting for the host takes until the host's clock of that moment, and moves nothing worth a link's time.
     block.polled_host = true;
     block.host_seen = host_clock();
-  } else if (counted && !known) {
-    slow_access(READ, pointer, nbytes);
   }
+  return value;
+}
+
+__attribute__((noinline)) uint64_t slow_poll(const void* pointer, size_t nbytes, bool counted) {
+  if (!thread_state.fibre) return peek(pointer, nbytes);
+  AccessRange* range = thread_state.worker->locate(READ, reinterpret_cast<uintptr_t>(pointer), nbytes);
+  return poll_in(range, pointer, nbytes, counted);
+}
+
+// A volatile or atomic load.
+template <size_t nbytes>
+inline uint64_t poll(const void* pointer) {
+  AccessRange& hot = thread_state.hot[READ];
+  if (__builtin_expect(reinterpret_cast<uintptr_t>(pointer) - hot.base > hot.length - nbytes, 0)) {
+    return slow_poll(pointer, nbytes, true);
+  }
+  return poll_in(&hot, pointer, nbytes, true);
 }
 
 // An atomic change that left the word as it was: `while (atomicExch(lock, 1))` and `atomicAdd(counter, 0)` wait so.
 void changed_nothing(const void* pointer, size_t nbytes) {
   Fibre* self = thread_state.fibre;
   if (!self) return;
-  bool known = false;
-  if (!seen_before(*self, reinterpret_cast<uintptr_t>(pointer), peek(pointer, nbytes), known)) return;
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const uint64_t value = peek(pointer, nbytes);
+  self->polled = true;
+  Fibre::Seen* seen = self->remembered(address);
+  if (!seen || seen->value != value) {
+    if (!seen) seen = self->remember(address, value, 0);
+    seen->value = value;
+    return;
+  }
   thread_state.worker->not_progress(nbytes);
-  thread_state.block->yield();
+  thread_state.block->yield();  // watches nothing: it may have been work, such as a maximum over many values
 }
 
 }  // namespace
@@ -204,9 +212,9 @@ using namespace emulator;
 #define ACCESS_HOOKS(N)                                                                                   \
   HIP_API void __tsan_read##N(void* p) { access<READ, N>(p); }                                            \
   HIP_API void __tsan_write##N(void* p) { access<WRITE, N>(p); }                                          \
-  HIP_API void __tsan_volatile_read##N(void* p) { poll(p, N); }                                           \
+  HIP_API void __tsan_volatile_read##N(void* p) { poll<N>(p); }                                           \
   HIP_API void __tsan_volatile_write##N(void* p) { access<WRITE, N>(p); }                                 \
-  HIP_API void __tsan_unaligned_volatile_read##N(void* p) { poll(p, N); }                                 \
+  HIP_API void __tsan_unaligned_volatile_read##N(void* p) { slow_poll(p, N, true); }                      \
   HIP_API void __tsan_unaligned_volatile_write##N(void* p) { slow_access(WRITE, p, N); }                  \
   HIP_API void __tsan_unaligned_read##N(void* p) { slow_access(READ, p, N); }                             \
   HIP_API void __tsan_unaligned_write##N(void* p) { slow_access(WRITE, p, N); }
@@ -226,7 +234,7 @@ HIP_API void __tsan_func_exit() {}
 HIP_API void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 HIP_API void __tsan_atomic_signal_fence(int) {}
 
-// Atomics are carried out here, always at the strongest order.
+// Atomics are carried out here, always at the strongest order but for stores: a weaker one is several times faster.
 template <class T>
 T changed(T* p, T before, T after) {
   if (before == after) changed_nothing(p, sizeof(T));
@@ -241,7 +249,7 @@ bool compare_exchange(T* p, T* expected, T value) {
     changed(p, *expected, value);
     return true;
   }
-  poll(p, sizeof(T), false);  // how often it fails is chance
+  slow_poll(p, sizeof(T), false);  // how often it fails is chance
   return false;
 }
 
@@ -253,12 +261,12 @@ bool compare_exchange(T* p, T* expected, T value) {
   }
 #define ATOMIC_HOOKS(BITS, T)                                                                          \
   HIP_API T __tsan_atomic##BITS##_load(T* p, int) {                                                    \
-    poll(p, sizeof(T));                                                                                \
-    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                       \
+    return static_cast<T>(poll<sizeof(T)>(p));                                                         \
   }                                                                                                    \
-  HIP_API void __tsan_atomic##BITS##_store(T* p, T value, int) {                                       \
+  HIP_API void __tsan_atomic##BITS##_store(T* p, T value, int order) {                                 \
     access<WRITE, sizeof(T)>(p);                                                                       \
-    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                      \
+    if (order == __ATOMIC_SEQ_CST) __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                       \
+    else __atomic_store_n(p, value, __ATOMIC_RELEASE);                                                 \
   }                                                                                                    \
   HIP_API T __tsan_atomic##BITS##_exchange(T* p, T value, int) {                                       \
     access<WRITE, sizeof(T)>(p);                                                                       \

@@ -11,8 +11,8 @@ using namespace emulator;
 
 HIP_API Dim transferbench_emulator_thread_index() { return thread_state.fibre->index; }
 HIP_API Dim transferbench_emulator_block_index() { return thread_state.block->index; }
-HIP_API Dim transferbench_emulator_block_dim() { return thread_state.block->grid->launch.block; }
-HIP_API Dim transferbench_emulator_grid_dim() { return thread_state.block->grid->launch.grid; }
+HIP_API Dim transferbench_emulator_block_dim() { return thread_state.block->block_dim; }
+HIP_API Dim transferbench_emulator_grid_dim() { return thread_state.block->grid_dim; }
 HIP_API unsigned transferbench_emulator_thread() { return thread_state.fibre->thread; }
 
 HIP_API unsigned transferbench_emulator_barrier(int predicate) {
@@ -22,14 +22,15 @@ HIP_API unsigned transferbench_emulator_barrier(int predicate) {
 
 HIP_API uint64_t transferbench_emulator_ballot(int predicate, int line) {
   thread_state.block->vote(predicate != 0, line);
-  return thread_state.block->waves[thread_state.fibre->thread / 64].ballot;
+  return thread_state.block->wave_of(thread_state.fibre->thread).ballot;
 }
 
 // The value that lane `from` of this wavefront brought, or the caller's own when that lane did not take part.
 HIP_API uint64_t transferbench_emulator_lane(uint64_t value, int from, int line) {
   thread_state.block->vote(value, line);
-  const Wave& wave = thread_state.block->waves[thread_state.fibre->thread / 64];
-  const bool there = from >= 0 && from < 64 && (wave.present >> from & 1);
+  const Block& block = *thread_state.block;
+  const Wave& wave = thread_state.block->wave_of(thread_state.fibre->thread);
+  const bool there = from >= 0 && from < static_cast<int>(block.width) && (wave.present >> from & 1);
   return there ? wave.snapshot[from] : value;
 }
 
@@ -55,12 +56,27 @@ HIP_API void transferbench_emulator_stamp(unsigned long long* where, int stop) {
   thread_state.block->stamps.push_back({reinterpret_cast<uint64_t*>(where), stop});
 }
 
+// Thread 0 of every block calls this at the end of each of its laps, `where` being null in blocks that stamp nothing.
+// By then all threads of the block have moved what belongs to the lap, and none goes on to the next before it: what a
+// lap takes is computed from the laps of this number of all blocks.
+HIP_API void transferbench_emulator_lap(unsigned long long* where) {
+  if (where) thread_state.worker->locate(WRITE, reinterpret_cast<uintptr_t>(where), sizeof *where);
+  thread_state.block->end_lap(reinterpret_cast<uint64_t*>(where));
+}
+
+// Waits until this thread's stores are acknowledged; with `writes_back` it is a fence at system scope, which waits as
+// well and writes caches back. On the virtual clock only: stores here are in order anyhow.
+HIP_API void transferbench_emulator_drain(int writes_back) {
+  __atomic_thread_fence(writes_back ? __ATOMIC_SEQ_CST : __ATOMIC_RELEASE);
+  thread_state.block->drain(writes_back != 0);
+}
+
 namespace {
 
 void check(Direction direction, const void* pointer, size_t nbytes) {
   if (!thread_state.fibre || !nbytes) return;
   AccessRange* range = thread_state.worker->locate(direction, reinterpret_cast<uintptr_t>(pointer), nbytes);
-  if (range) range->bytes += nbytes;
+  if (range) thread_state.worker->count(direction, *range, nbytes);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::string Model::read(const std::string& text) {
     else if (key == "devices") in >> devices;
     else if (key == "compute_units") in >> compute_units;
     else if (key == "xccs") in >> xccs;
-    else if (key == "warp_size") in >> warp_size;
+    else if (key == "wavefront") in >> wavefront;
     else if (key == "copy_engines") in >> copy_engines;
     else if (key == "pci_device_id") in >> pci_device_id;
     else if (key == "clock_khz") in >> clock_khz;
@@ -43,6 +43,7 @@ std::string Model::read(const std::string& text) {
     else if (key == "l2_cache") in >> l2_cache;
     else if (key == "launch") in >> launch;
     else if (key == "overlap") in >> overlap;
+    else if (key == "write_back") in >> write_back;
     else if (key == "enqueue") in >> enqueue;
     else if (key == "synchronize") in >> synchronize;
     else if (key == "cold_remote_read") in >> cold_remote_read;
@@ -63,7 +64,7 @@ std::string Model::read(const std::string& text) {
     } else if (key == "link") {
       int from = 0, to = 0;
       Link link;
-      in >> from >> to >> link.link_class >> link.rate >> link.first >> link.type >> link.hops;
+      in >> from >> to >> link.link_class >> link.rate >> link.first >> link.one_way >> link.type >> link.hops;
       links_[{from, to}] = link;
     } else {
       return "the emulated runtime does not know the model key '" + key + "'";

@@ -14,7 +14,8 @@ constexpr int HOST = -1;  // the host's index wherever a device index is expecte
 struct Link {
   std::string link_class;  // "local", "xgmi", "host"
   double rate = 0;
-  double first = 0;  // what the first copy over it costs on top, hidden by nothing
+  double first = 0;    // what the first copy over it costs on top, hidden by nothing
+  double one_way = 0;  // until a store is seen at the far end
   int type = 0;      // hsa_amd_link_info_type_t: 2 PCIe, 4 xGMI
   int hops = 0;
 };
@@ -32,13 +33,14 @@ struct Cpu {
 
 struct Model {
   std::string name, device_name, arch, compiler, kernel_cache, include_folder;
-  int devices = 0, compute_units = 0, xccs = 1, warp_size = 64, copy_engines = 0, pci_device_id = 0;
+  int devices = 0, compute_units = 0, xccs = 1, wavefront = 64, copy_engines = 0, pci_device_id = 0;
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0, wall_clock_khz = 0;
   bool large_bar = false;
   size_t memory = 0;       // bytes a device reports
   size_t pool = 0;         // bytes that all devices and pinned host memory share
   size_t l2_cache = 0;
   double launch = 0, overlap = 0, enqueue = 0, synchronize = 0;
+  double write_back = 0;        // of caches by a fence at system scope
   double cold_remote_read = 0;  // a remote read after its translation was lost
   size_t translation_reach = 0;  // bytes read elsewhere that push a translation out; 0: they are never lost
   double remote_read_of_a_unit = 0, remote_write_of_a_unit = 0;  // of one compute unit; 0: no limit

@@ -160,13 +160,27 @@ OperationEnd execute(const Launch& launch, const OperationStart& start) {
   const double begins = start.at + model().launch;
   GridOutcome outcome = run_grid(launch, to_ticks(begins));
   if (outcome.error != hipSuccess) return {start.at, OperationEnd::Data::None, outcome.error};
-  OperationEnd end = shader_end(start, launch.device, outcome.traffic);
+  OperationEnd end;
+  if (outcome.laps.empty()) {
+    end = shader_end(start, launch.device, outcome.traffic);
+  } else {
+    const std::vector<double> ends = lap_ends(launch.device, outcome.laps, std::move(outcome.traffic));
+    for (size_t lap = 0; lap < outcome.laps.size(); ++lap) {
+      // From the start stamp on they are the same in every run, wherever between two ticks the launch was over.
+      for (uint64_t* stamp : outcome.laps[lap].stamps) *stamp = to_ticks(begins) + to_ticks(ends[lap]);
+    }
+    end = {begins + ends.back(), OperationEnd::Data::Moved, hipSuccess};
+  }
   if (outcome.clock_reads > 1) {
     const double read = static_cast<double>(outcome.clock_reads) / (model().wall_clock_khz * 1e3);
     end.at = std::max(end.at, begins + read);
   }
+  // Between two stamps passes a tick at least, however little a cache leaves to wait for.
+  const double tick = 1 / (model().wall_clock_khz * 1e3);
+  if (!outcome.stamps.empty()) end.at = std::max(end.at, begins + tick);
   if (outcome.polled_host) end.at = std::max(end.at, outcome.host_seen);
-  for (const Stamp& stamp : outcome.stamps) *stamp.where = to_ticks(stamp.stop ? end.at : begins);
+  const uint64_t started = to_ticks(begins), stopped = std::max(started + 1, to_ticks(end.at));
+  for (const Stamp& stamp : outcome.stamps) *stamp.where = stamp.stop ? stopped : started;
   return end;
 }
 

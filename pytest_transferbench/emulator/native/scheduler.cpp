@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <list>
 #include <thread>
@@ -19,18 +20,50 @@ extern "C" void* __tls_get_addr(size_t* module_and_offset);
 
 namespace emulator {
 
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
 __thread ThreadState thread_state = {{nothing_cached, nothing_cached}, nullptr, nullptr, nullptr};
 
 namespace {
 
-// Polling that sees nothing new must not keep a processor busy: first let others run, then sleep, at most 50 us.
-class Backoff {
+unsigned processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// How a worker goes on whose blocks poll.
+//
+// Now and then every poller runs, whether its word has changed or not: it may wait for something else as well, a clock
+// or another word. There can be tens of thousands, and for most of them a look at their word is enough, so that takes
+// an eighth of the time at most.
+//
+// Polling that sees nothing new must not keep a processor busy: first let others run, then sleep. Sleeps grow with what
+// a look at all words costs, so that the threads waited for keep the processor, be there only one.
+class Pace {
  public:
-  void reset() { idle_passes_ = 0; }
-  void pause() {
-    constexpr unsigned passes_of_yielding = 16;
-    constexpr long longest_ns = 50'000;
-    if (++idle_passes_ <= passes_of_yielding) {
+  // A pass over all blocks begins; returns whether every poller runs.
+  bool begin() {
+    begun_ = Clock::now();
+    return everyone_ = begun_ >= everyone_due_;
+  }
+
+  void end(bool something_happened) {
+    if (something_happened && !everyone_) {
+      idle_ = {};
+      return;
+    }
+    const Clock::duration took = Clock::now() - begun_;
+    if (everyone_) everyone_due_ = begun_ + std::max<Clock::duration>(8 * took, 20us);
+    if (something_happened) idle_ = {};
+    else rest(took);
+  }
+
+ private:
+  void rest(Clock::duration took) {
+    idle_ += took;
+    if (idle_ < 20us) {
       sched_yield();
       return;
     }
@@ -38,21 +71,15 @@ class Backoff {
       prctl(PR_SET_TIMERSLACK, 1000);  // the default slack alone is 50 us
       precise_ = true;
     }
-    const unsigned doublings = std::min(idle_passes_ - passes_of_yielding, 16u);
-    const timespec time{0, std::min(1000L << doublings, longest_ns)};
-    nanosleep(&time, nullptr);
+    const auto sleep = std::max(std::min<Clock::duration>(idle_ / 8, 50us), std::min<Clock::duration>(4 * took, 500us));
+    std::this_thread::sleep_for(sleep);
+    idle_ += sleep;
   }
 
- private:
-  unsigned idle_passes_ = 0;
-  bool precise_ = false;
+  Clock::time_point begun_, everyone_due_;
+  Clock::duration idle_{};
+  bool everyone_ = false, precise_ = false;
 };
-
-unsigned processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 // The grids that helpers may take blocks from.
 class Helpers {
@@ -182,44 +209,69 @@ uint8_t* Grid::marks_of(const Allocation& allocation) {
 // ---- blocks ----
 
 Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
-    : grid(std::move(grid_)), threads(static_cast<unsigned>(grid->launch.block.count())) {
-  const Dim& dim = grid->launch.grid;
-  index = {static_cast<unsigned>(number % dim.x), static_cast<unsigned>(number / dim.x % dim.y),
-           static_cast<unsigned>(number / dim.x / dim.y)};
+    : grid(std::move(grid_)),
+      grid_dim(grid->launch.grid),
+      block_dim(grid->launch.block),
+      threads(static_cast<unsigned>(block_dim.count())),
+      width(static_cast<unsigned>(model().wavefront)),
+      wave_shift(static_cast<unsigned>(__builtin_ctz(width))) {
+  for (auto& by_owner : moved) by_owner.resize(static_cast<size_t>(model().devices + 1));
+  index = {static_cast<unsigned>(number % grid_dim.x), static_cast<unsigned>(number / grid_dim.x % grid_dim.y),
+           static_cast<unsigned>(number / grid_dim.x / grid_dim.y)};
+}
+
+Block::Awake Block::wake(bool everyone) {
+  everyone |= restless_;
+  bool noticed = false;
+  size_t waiting = 0;
+  for (const Poller& poller : pollers) {
+    const bool has_news = poller.has_news();
+    noticed |= has_news;
+    if (has_news || everyone || !poller.words) ready.push(poller.fibre);
+    else pollers[waiting++] = poller;
+  }
+  pollers.resize(waiting);
+  if (noticed) return Awake::Noticed;
+  const bool somebody = started < threads || !ready.empty() || grid->error != hipSuccess;
+  return somebody ? Awake::Somebody : Awake::Nobody;
+}
+
+Fibre* Block::next(Worker& worker) {
+  if (grid->error.load(std::memory_order_relaxed) != hipSuccess) return nullptr;
+  if (!together.empty()) return together.pop();
+  if (started < threads) return worker.idle_fibre();
+  return ready.empty() ? nullptr : ready.pop();
 }
 
 Block::Slice Block::run(Worker& worker) {
-  if (grid->error != hipSuccess) return Slice::Ended;
   const unsigned started_before = started, finished_before = finished;
   const uint64_t progress_before = worker.progress();
-  ready.insert(ready.end(), pollers.begin(), pollers.end());
-  pollers.clear();
-  for (;;) {
-    if (started < threads) {
-      worker.run(worker.idle_fibre());
-    } else if (!ready.empty()) {
-      Fibre* fibre = ready.front();
-      ready.pop_front();
-      worker.run(fibre);
-    } else {
-      break;
-    }
-    if (grid->error != hipSuccess) return Slice::Ended;
-  }
-  if (finished == threads) return Slice::Ended;
+  if (Fibre* fibre = next(worker)) worker.run(fibre);
+  if (finished == threads || grid->error != hipSuccess) return Slice::Ended;
   // What is left polls: barriers and votes open by themselves once every other thread waits or has ended.
-  const bool progressed = started != started_before || finished != finished_before ||
-                          worker.progress() != progress_before;
-  return progressed ? Slice::Progressed : Slice::Waiting;
+  restless_ = started != started_before || finished != finished_before || worker.progress() != progress_before;
+  return restless_ ? Slice::Progressed : Slice::Waiting;
+}
+
+void Block::add_moved(Ways& ways) {
+  for (const Direction direction : {READ, WRITE}) {
+    auto& totals = direction == READ ? ways.read : ways.written;
+    for (size_t owner = 0; owner < totals.size(); ++owner) {
+      uint64_t& bytes = moved[direction][owner];
+      if (!bytes) continue;
+      totals[owner].bytes += bytes;
+      ++totals[owner].blocks;
+      bytes = 0;
+    }
+  }
 }
 
 void Block::begin_thread(Fibre& fibre) {
   fibre.thread = started++;
   fibre.index = next_index;
-  const Dim& dim = grid->launch.block;
-  if (++next_index.x < dim.x) return;
+  if (++next_index.x < block_dim.x) return;
   next_index.x = 0;
-  if (++next_index.y < dim.y) return;
+  if (++next_index.y < block_dim.y) return;
   next_index.y = 0;
   ++next_index.z;
 }
@@ -230,11 +282,12 @@ void Block::thread_ended(Fibre& fibre) {
   if (fibre.polled) {
     for (Fibre::Seen& seen : fibre.seen) seen = {};
     fibre.polled = false;
-    fibre.fresh_polls = 0;
+    fibre.polls = 0;
   }
   fibre.clock_reads = 0;
+  fibre.lap = fibre.stored_at_drain = Fibre::NEVER;
   if (!waves.empty()) {
-    Wave& wave = waves[fibre.thread / 64];
+    Wave& wave = wave_of(fibre.thread);
     --wave.alive;
     finish_vote_if_full(wave);
   }
@@ -242,8 +295,48 @@ void Block::thread_ended(Fibre& fibre) {
 }
 
 void Block::yield() {
-  pollers.push_back(thread_state.fibre);
+  pollers.emplace_back().fibre = thread_state.fibre;
   thread_state.worker->leave();
+}
+
+void Block::wait_for_news() {
+  const Fibre& self = *thread_state.fibre;
+  Poller& poller = pollers.emplace_back();
+  poller.fibre = thread_state.fibre;
+  for (const Fibre::Seen& seen : self.seen) {
+    if (!seen.address || seen.news != self.news) continue;
+    if (!seen.nbytes || poller.words == Poller::MOST_WORDS) {
+      poller.words = 0;
+      break;
+    }
+    poller.watched[poller.words++] = {reinterpret_cast<const void*>(seen.address), seen.value, seen.nbytes};
+  }
+  thread_state.worker->leave();
+}
+
+void Block::drain(bool writes_back) {
+  Fibre& self = *thread_state.fibre;
+  if (self.lap != lap) {
+    self.lap = lap;
+    self.drains = self.write_backs = 0;
+  }
+  const uint64_t stored = thread_state.worker->stored_by(self);
+  if (stored != self.stored_at_drain) drains = std::max(drains, ++self.drains);
+  self.stored_at_drain = stored;
+  if (writes_back) write_backs = std::max(write_backs, ++self.write_backs);
+}
+
+void Block::end_lap(uint64_t* stamp) {
+  thread_state.worker->settle(*this);
+  std::lock_guard lock(grid->mutex);
+  auto& laps = grid->outcome.laps;
+  if (laps.size() == lap) laps.emplace_back();
+  Lap& ended = laps[lap++];
+  add_moved(ended.ways);
+  ended.drains = std::max(ended.drains, drains);
+  ended.write_backs = std::max(ended.write_backs, write_backs);
+  if (stamp) ended.stamps.push_back(stamp);
+  drains = write_backs = 0;
 }
 
 void Block::barrier(bool predicate) {
@@ -252,7 +345,7 @@ void Block::barrier(bool predicate) {
   barrier_true += predicate;
   barrier_waiters.push_back(self);
   if (!waves.empty()) {
-    Wave& wave = waves[self->thread / 64];
+    Wave& wave = wave_of(self->thread);
     ++wave.at_barrier;
     finish_vote_if_full(wave);
   }
@@ -265,30 +358,28 @@ void Block::release_barrier_if_full() {
   barrier_result = barrier_true;
   at_barrier = barrier_true = 0;
   for (Wave& wave : waves) wave.at_barrier = 0;
-  ready.insert(ready.end(), barrier_waiters.begin(), barrier_waiters.end());
+  for (Fibre* waiter : barrier_waiters) ready.push(waiter);
   barrier_waiters.clear();
 }
 
 void Block::vote(uint64_t value, int site) {
   Fibre* self = thread_state.fibre;
   if (waves.empty()) {  // the first vote of the block: count who is left, lane by lane
-    waves.resize((threads + 63) / 64);
-    for (unsigned wave = 0; wave < waves.size(); ++wave) waves[wave].alive = std::min(64u, threads - wave * 64);
+    waves.resize((threads + width - 1) / width);
+    for (unsigned wave = 0; wave < waves.size(); ++wave) waves[wave].alive = std::min(width, threads - wave * width);
     // Threads that ended before the first vote ran in order on one fibre, and so did those at a barrier.
-    for (unsigned thread = 0; thread < started; ++thread) waves[thread / 64].alive--;
-    auto count = [&](const Fibre* fibre) { waves[fibre->thread / 64].alive++; };
+    for (unsigned thread = 0; thread < started; ++thread) wave_of(thread).alive--;
+    auto count = [&](const Fibre* fibre) { wave_of(fibre->thread).alive++; };
     count(self);
     for (const Fibre* fibre : ready) count(fibre);
-    for (const Fibre* fibre : pollers) count(fibre);
+    for (const Poller& poller : pollers) count(poller.fibre);
     for (const Fibre* fibre : barrier_waiters) {
       count(fibre);
-      waves[fibre->thread / 64].at_barrier++;
+      wave_of(fibre->thread).at_barrier++;
     }
   }
-  Wave& wave = waves[self->thread / 64];
-  self->vote_site = site;
-  self->vote_value = value;
-  wave.voters[self->thread % 64] = self;
+  Wave& wave = wave_of(self->thread);
+  wave.votes[lane_of(self->thread)] = {self, site, value};
   ++wave.voting;
   finish_vote_if_full(wave);
   thread_state.worker->leave();
@@ -299,18 +390,20 @@ void Block::finish_vote_if_full(Wave& wave) {
   // Lanes of a wavefront that diverged vote at different lines: those further up in the source go first, as the
   // hardware lets the longer way meet the shorter one.
   int site = 0x7fffffff;
-  for (const Fibre* voter : wave.voters) {
-    if (voter) site = std::min(site, voter->vote_site);
+  for (const Wave::Vote& vote : wave.votes) {
+    if (vote.voter) site = std::min(site, vote.site);
   }
+  // They go on at once, while their stacks are in the processor's nearest cache; but others must have their turn, too.
+  Queue& queue = ++wave.votes_in_a_row % Wave::VOTES_IN_A_ROW ? together : ready;
   wave.present = wave.ballot = 0;
-  for (unsigned lane = 0; lane < 64; ++lane) {
-    Fibre*& voter = wave.voters[lane];
-    if (!voter || voter->vote_site != site) continue;
+  for (unsigned lane = 0; lane < width; ++lane) {
+    Wave::Vote& vote = wave.votes[lane];
+    if (!vote.voter || vote.site != site) continue;
     wave.present |= uint64_t{1} << lane;
-    wave.ballot |= uint64_t{voter->vote_value != 0} << lane;
-    wave.snapshot[lane] = voter->vote_value;
-    ready.push_back(voter);
-    voter = nullptr;
+    wave.ballot |= uint64_t{vote.value != 0} << lane;
+    wave.snapshot[lane] = vote.value;
+    queue.push(vote.voter);
+    vote.voter = nullptr;
     --wave.voting;
   }
 }
@@ -338,11 +431,20 @@ Fibre* Worker::idle_fibre() {
 
 void Worker::run(Fibre* fibre) {
   thread_state.fibre = fibre;
+  stored_at_switch_ = stored();
   switch_context(scheduler_, fibre->context);
   thread_state.fibre = nullptr;
 }
 
-void Worker::leave() { switch_context(thread_state.fibre->context, scheduler_); }
+void Worker::leave() {
+  Fibre* const self = thread_state.fibre;
+  Fibre* const next = thread_state.block->next(*this);
+  if (next == self) return;
+  self->stored = stored_by(*self);
+  stored_at_switch_ = stored();
+  thread_state.fibre = next;
+  switch_context(self->context, next ? next->context : scheduler_);
+}
 
 void Worker::abandon() {
   leave();
@@ -363,6 +465,7 @@ void Worker::adopt_shared_memory(Block& block) {
   const Module& module = *block.grid->launch.module;
   size_t place[2] = {module.tls_id, 0};
   char* shared = static_cast<char*>(__tls_get_addr(place));
+  shared_ = reinterpret_cast<uintptr_t>(shared);
   auto owner = std::find_if(shared_owners_.begin(), shared_owners_.end(),
                             [&](const SharedOwner& entry) { return entry.tls_id == module.tls_id; });
   if (owner == shared_owners_.end()) owner = shared_owners_.insert(owner, {module.tls_id, nullptr});
@@ -388,9 +491,9 @@ void Worker::end(std::unique_ptr<Block> block) {
       idle_.push_back(fibre.get());
     }
   }
-  flush(1);
   std::lock_guard lock(grid.mutex);
   GridOutcome& outcome = grid.outcome;
+  block->add_moved(outcome.traffic);
   outcome.stamps.insert(outcome.stamps.end(), block->stamps.begin(), block->stamps.end());
   outcome.clock_reads = std::max(outcome.clock_reads, block->clock_reads);
   outcome.polled_host |= block->polled_host;
@@ -400,20 +503,32 @@ void Worker::end(std::unique_ptr<Block> block) {
 }
 
 void Worker::serve(Grid* own) {
-  Backoff backoff;
+  constexpr unsigned most_passes_in_vain = 16;
+  unsigned passes_in_vain = 0;  // in which no block ended
+  Pace pace;
   auto take = [&] { return own ? own->take() : helpers().take(); };
   for (;;) {
-    bool progressed = false;
+    bool progressed = false, noticed = false;
+    const bool everyone = pace.begin();
     for (auto& block : resident_) {
+      const Block::Awake awake = block->wake(everyone);
+      if (awake == Block::Awake::Nobody) continue;
+      noticed |= awake == Block::Awake::Noticed;
       enter(*block);
       const Block::Slice slice = block->run(*this);
+      settle(*block);
       thread_state.block = nullptr;
-      if (slice == Block::Slice::Ended) end(std::move(block));
+      if (slice == Block::Slice::Ended) {
+        end(std::move(block));
+        passes_in_vain = 0;
+      }
       progressed |= slice != Block::Slice::Waiting;
     }
     resident_.erase(std::remove(resident_.begin(), resident_.end(), nullptr), resident_.end());
-    // Blocks that only poll may wait for one that has not begun, so the number at work doubles until something moves.
-    if (!progressed) {
+    // Blocks that only poll may wait for one that has not begun, so the number at work doubles until something moves;
+    // and so may blocks that do something else besides, for ever.
+    if (!progressed || ++passes_in_vain == most_passes_in_vain) {
+      passes_in_vain = 0;
       for (size_t more = std::max<size_t>(1, resident_.size()); more > 0; --more) {
         auto block = take();
         if (!block) break;
@@ -422,8 +537,7 @@ void Worker::serve(Grid* own) {
       }
     }
     if (resident_.empty() && !progressed) break;
-    if (progressed) backoff.reset();
-    else backoff.pause();
+    pace.end(progressed || noticed);
   }
   forget_ranges();
   if (fibres_.size() > 1024) {  // a grid of pollers is over: give the memory of its stacks back
@@ -434,27 +548,15 @@ void Worker::serve(Grid* own) {
   }
 }
 
-uint64_t Worker::progress() const {
-  uint64_t total = flushed_writes_ - waited_writes_ + thread_state.hot[WRITE].bytes;
-  for (unsigned i = 0; i < known_count_[WRITE]; ++i) total += known_[WRITE][i].bytes;
-  return total;
-}
-
-void Worker::flush(unsigned blocks) {
-  Grid& grid = *ranges_grid_;
-  std::lock_guard lock(grid.mutex);
+void Worker::settle(Block& block) {
   for (const Direction direction : {READ, WRITE}) {
     AccessRange& hot = thread_state.hot[direction];
     if (hot_slot_[direction] >= 0) known_[direction][hot_slot_[direction]].bytes += hot.bytes;
+    if (direction == WRITE) stored_ += hot.bytes;
     hot.bytes = 0;
-    auto& totals = direction == READ ? grid.outcome.traffic.read : grid.outcome.traffic.written;
     for (unsigned i = 0; i < known_count_[direction]; ++i) {
       AccessRange& range = known_[direction][i];
-      if (!range.bytes) continue;  // also when the grid is over: every block's end has flushed, and the totals are gone
-      Way& way = totals[static_cast<size_t>(range.owner + 1)];
-      way.bytes += range.bytes;
-      way.blocks += blocks;
-      if (direction == WRITE) flushed_writes_ += range.bytes;
+      block.moved[direction][static_cast<size_t>(range.owner + 1)] += range.bytes;
       range.bytes = 0;
     }
   }
@@ -462,7 +564,6 @@ void Worker::flush(unsigned blocks) {
 
 void Worker::forget_ranges() {
   if (!ranges_grid_) return;
-  flush();
   for (const Direction direction : {READ, WRITE}) {
     thread_state.hot[direction] = nothing_cached;
     hot_slot_[direction] = -1;

@@ -11,6 +11,11 @@ namespace emulator {
 // max(F, F - overlap + bytes / rate).
 OperationEnd shader_end(const OperationStart& start, int device, const Traffic& traffic);
 
+// When each lap of a shader that went `laps` was over, in seconds since the first began: by the formula in
+// models/mi300x-8.toml. The last entry is the end of the shader itself, with what `rest` says it moved after its last
+// lap. Counts all of it, and looks its reads up in the caches.
+std::vector<double> lap_ends(int device, const std::vector<Lap>& laps, Traffic rest);
+
 // What a DMA engine takes for one copy: issue + bytes / rate, at the slower of engine and link.
 OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbytes);
 

@@ -8,7 +8,7 @@ from pytest_transferbench.engine.executors.cpu import CpuExecutor
 from pytest_transferbench.engine.executors.dma import DmaExecutor
 from pytest_transferbench.engine.executors.gfx import GfxExecutor, GfxManyExecutor
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import Transfer, TransferOrTest
+from pytest_transferbench.transfer import AnyTransfer, Message, Transfer, TransferOrTest
 from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
 
 __all__ = [
@@ -43,12 +43,12 @@ def passes_per_launch(transfer: TransferOrTest, sub_iterations: int) -> int:
     return sub_iterations if transfer.executor.kind == "D" else 1
 
 
-def link_of(transfer: Transfer) -> tuple[int, int]:
+def link_of(transfer: Transfer | Message) -> tuple[int, int]:
     """Return the two ends (devices or ``HOST``) of the link under test; a null end counts as the executor's."""
     return transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
 
 
-def devices_of(transfer: TransferOrTest) -> set[int]:
+def devices_of(transfer: AnyTransfer) -> set[int]:
     """Return the GPUs that ``transfer`` touches: where its ends are, and where it is carried out."""
     ends = [end for each in transfer.transfers for end in link_of(each)]
     return {end for end in (*ends, transfer.executor.owner) if end != HOST}

@@ -1,0 +1,249 @@
+"""One message case, measured: every word compared first, then every iteration timed and what arrived added up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_transferbench.engine.clocks import Clocks
+from pytest_transferbench.latency.ring import (
+    CHECKED_ITERATIONS,
+    MODULUS,
+    PAYLOAD_STEP,
+    PAYLOAD_TURN,
+    Launch,
+    Report,
+    Ring,
+)
+from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
+from pytest_transferbench.runtime import RuntimeFault
+from pytest_transferbench.runtime.telemetry import Snapshot, link_bytes, reasons_to_reject
+from pytest_transferbench.transfer import MessageCase, format_size
+
+if TYPE_CHECKING:
+    from pytest_transferbench.engine import Bench
+
+TRIES = 3
+"""How often the timed messages are sent before clocks that disagree make the case INVALID."""
+
+
+class _EndedError(Exception):
+    """Ends a case that has no figure to take any more."""
+
+
+def measure(
+    bench: Bench, case: MessageCase, *, key: str, take: Callable[[Bench, MessageCase], Ring] = Ring
+) -> Measurement:
+    """Measure a message case in a ring of its own, got by ``take``.
+
+    Faults of the device are recorded in the measurement; where already the ring cannot be had, RuntimeFault is raised.
+
+    The arm ``steady`` has the seconds of every timed iteration: to the ACK for a one-way message, half a lap of a
+    round trip.
+    """
+    with bench.borrow(case, take) as ring:
+        return _measure(bench, ring, key)
+
+
+def _measure(bench: Bench, ring: Ring, key: str) -> Measurement:
+    started = time.monotonic()
+    run = _Run(ring)
+    before = bench.telemetry.snapshot(ring.owners)
+    try:
+        bench.refuse_lost(ring.owners)
+        run.take()
+        after = bench.telemetry.snapshot(ring.owners)
+        run.count_link_bytes(before, after)
+    except _EndedError:
+        pass
+    except RuntimeFault as fault:
+        bench.note_fault(ring.case, fault)
+        run.faults.append(Fault("DEVICE_ERROR", f"{key}: {fault}"))
+    else:
+        run.faults += [Fault("INVALID", reason) for reason in reasons_to_reject(before, after)]
+        run.facts["telemetry"] = {"before": before, "after": after}
+    message, method = ring.case.transfer, ring.method
+    return Measurement(
+        key=key,
+        transfer=message,
+        op=message.op,
+        link_class=method.link_class,
+        nbytes=message.nbytes,
+        method=method.to_json(),
+        digest=method.digest(),
+        arms=tuple(run.arms),
+        checks=tuple(run.checks),
+        faults=tuple(run.faults),
+        warnings=tuple(ring.warnings),
+        context=run.context(),
+        emulated=bench.node.emulated,
+        validated=ring.case.validate != "off",
+        wall_seconds=time.monotonic() - started,
+    )
+
+
+class _Run:
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.case: MessageCase = ring.case
+        self.message = ring.case.transfer
+        self.arms: list[Arm] = []
+        self.checks: list[Check] = []
+        self.faults: list[Fault] = []
+        self.facts: dict[str, Any] = {}
+        self._sent = 0
+
+    def take(self) -> None:
+        """Compare, then time; raises ``_EndedError`` where a wait was given up or data is wrong."""
+        if self.case.validate == "end":
+            self._compare(self._send(CHECKED_ITERATIONS, checked=True, what="checked"), "checked", CHECKED_ITERATIONS)
+        each = self.case.validate == "each"
+        iterations = self.case.warmups + self.case.samples
+        rejected: list[str] = []
+        for _ in range(TRIES):
+            launch = self._send(iterations, checked=each, what="timed")
+            if each:
+                self._compare(launch, "timed", iterations)
+            elif self.case.validate == "end":
+                self._add_up(launch, iterations)
+            objection = self._objection(launch)
+            if objection is None:
+                self._keep(launch, rejected)
+                return
+            rejected.append(objection)
+        self.faults.append(Fault("INVALID", rejected[-1]))
+
+    def context(self) -> dict[str, Any]:
+        """Return the plain facts worth keeping beside the figures; times in seconds, rates in GB/s."""
+        found = {
+            "runtime": self.ring.bench.node.runtime,
+            "launch_device": self.ring.sender.index,
+            "link_gbps": self.ring.link.gbps,
+            "source_of_rate": self.ring.link.source_of_rate,
+            "order": self.message.protocol.order,
+            "wire_efficiency": self.message.protocol.wire_efficiency,
+            **self.facts,
+        }
+        if self.arms:
+            found["wire_gbps"] = self._wire_bytes / self.arms[0].median_seconds / 1e9
+        return found
+
+    def count_link_bytes(self, before: Snapshot, after: Snapshot) -> None:
+        """Keep what the links' own counters saw beside the bytes of all lines that were sent."""
+        counted = None if self.message.loopback else link_bytes(before, after, str(self.ring.sender.index))
+        if counted is not None:
+            claimed = self._sent * self._wire_bytes
+            self.facts["link_bytes"] = {"sent": counted[0], "received": counted[1], "claimed": claimed}
+
+    @property
+    def _wire_bytes(self) -> int:
+        return self.ring.lines * self.message.protocol.line_bytes
+
+    @property
+    def _words(self) -> int:
+        """8-byte words of data in a message; the last line is filled up."""
+        return self.ring.lines * self.message.protocol.data_bytes // 8
+
+    def _send(self, iterations: int, *, checked: bool, what: str) -> Launch:
+        send = self.ring.ping_pong if self.message.round_trip else self.ring.send
+        launch = send(iterations, checked=checked)
+        self._sent += iterations
+        late = self._late(launch)
+        if late is not None:
+            self.faults.append(Fault("TIMEOUT", f"{late} of {iterations} in the {what} pass"))
+            raise _EndedError
+        return launch
+
+    def _late(self, launch: Launch) -> str | None:
+        """Say in words whose wait was given up first; at the same iteration it is the receiver that misses more."""
+        waits = [
+            (report.given_up, place, side.index, what)
+            for place, (report, side, what) in enumerate(
+                ((launch.receiver, self.ring.receiver, "the flag"), (launch.sender, self.ring.sender, self._answer))
+            )
+            if report.given_up is not None
+        ]
+        if not waits:
+            return None
+        (iteration, block), _, gpu, what = min(waits, key=lambda wait: (wait[0][0], wait[1]))
+        return (
+            f"{self.message.protocol.title} {format_size(self.message.nbytes)}: block {block} on GPU {gpu} waited "
+            f"{self.case.timeout_seconds:g} s for {what} of iteration {iteration}"
+        )
+
+    @property
+    def _answer(self) -> str:
+        return "the line" if self.message.round_trip else "the ACK"
+
+    def _compare(self, launch: Launch, what: str, iterations: int) -> None:
+        """Keep what the receivers' own comparison of every word found."""
+        words = 2 * self._words * iterations
+        sides = [("receiver", launch.receiver)] + [("sender", launch.sender)] * self.message.round_trip
+        for side, report in sides:
+            name = f"the {what} messages" if len(sides) == 1 else f"the {what} laps at the {side}"
+            self._keep_check(_compared(name, words, report))
+
+    def _add_up(self, launch: Launch, iterations: int) -> None:
+        """Compare the sum of all words that arrived with the one it must be: the proof of the timed messages."""
+        flags = range(launch.first_flag, launch.first_flag + iterations)
+        if self.message.round_trip:
+            expected = PAYLOAD_STEP * _sum_below(iterations) + PAYLOAD_TURN * sum(flags)
+        else:
+            expected = PAYLOAD_STEP * _sum_below(self._words) * iterations + PAYLOAD_TURN * sum(flags) * self._words
+        expected %= MODULUS
+        words = 2 * iterations * (1 if self.message.round_trip else self._words)
+        found = launch.sender.sum if self.message.round_trip else launch.receiver.sum
+        if found == expected:
+            self._keep_check(Check("the timed messages", words))
+        else:
+            said = f"sum {found:#x} instead of {expected:#x}"
+            self._keep_check(Check("the timed messages", words, words, 4 * words, found=said))
+
+    def _keep_check(self, check: Check) -> None:
+        self.checks = [kept for kept in self.checks if kept.what != check.what] + [check]
+        if not check.passed:
+            raise _EndedError
+
+    def _objection(self, launch: Launch) -> str | None:
+        """Say why the timed messages cannot be believed; ``None`` when they can."""
+        if launch.gate_timed_out:
+            return "the start gate ran into its deadline before everything was queued"
+        hz = self.ring.runtime.stamp_hz(self.ring.sender.index)
+        ticks = launch.ticks.astype(np.int64)
+        flaw, span = None, math.nan
+        if not 0 < hz < math.inf:
+            flaw = f"its rate is {hz:g} Hz"
+        elif ticks[0] == 0 or not bool((np.diff(ticks) > 0).all()):
+            flaw = "an iteration left no stamp of its own"
+        else:
+            span = float(ticks[-1] - ticks[0]) / hz
+        facts = self.ring.bench.clock_facts(self.ring.sender.index)
+        return Clocks(launch.event_seconds, span, kernel_flaw=flaw).objection(facts.launch_seconds)
+
+    def _keep(self, launch: Launch, rejected: list[str]) -> None:
+        hz = self.ring.runtime.stamp_hz(self.ring.sender.index)
+        ticks = launch.ticks[self.case.warmups :].astype(np.int64)
+        seconds = np.diff(ticks) / hz / (2 if self.message.round_trip else 1)
+        self.arms.append(
+            Arm(
+                "steady",
+                1,
+                seconds=tuple(map(float, seconds)),
+                event_seconds=(launch.event_seconds,),
+                rejected=tuple(f"try {number}: {reason}" for number, reason in enumerate(rejected, start=1)),
+            )
+        )
+
+
+def _sum_below(count: int) -> int:
+    return count * (count - 1) // 2
+
+
+def _compared(name: str, words: int, report: Report) -> Check:
+    if not report.wrong_words:
+        return Check(name, words)
+    return Check(name, words, report.wrong_words, report.wrong_bytes, report.first, report.last, report.mask)

@@ -1,0 +1,47 @@
+"""Messages on real GPUs: between two, or within the one there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_transferbench.engine import Bench
+from pytest_transferbench.transfer import LL, PROTOCOLS, Protocol
+from tests.latency import proof
+from tests.latency.test_measure import EVERY_SIZE, size_id
+
+
+@pytest.mark.parametrize(("protocol", "nbytes"), EVERY_SIZE, ids=size_id)
+def test_every_size_around_a_line_is_whole(any_bench: Bench, protocol: Protocol, nbytes: int) -> None:
+    proof.assert_whole(any_bench, proof.message_case(any_bench, protocol, nbytes))
+
+
+@pytest.mark.parametrize("validate", ["end", "each", "off"])
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
+def test_many_blocks_are_whole(any_bench: Bench, protocol: Protocol, validate: str) -> None:
+    proof.assert_whole(any_bench, proof.message_case(any_bench, protocol, 16 << 20, validate=validate))
+
+
+def test_a_ping_pong(any_bench: Bench) -> None:
+    proof.assert_whole(any_bench, proof.ping_pong_case(any_bench, samples=1000))
+
+
+def test_5000_iterations_are_no_limit(any_bench: Bench) -> None:
+    proof.assert_whole(any_bench, proof.message_case(any_bench, LL, 8, samples=5000))
+
+
+def test_a_lost_flag_is_a_timeout_that_names_it(any_bench: Bench) -> None:
+    proof.assert_flag_lost(any_bench)
+
+
+def test_a_lost_ack_is_a_timeout_that_names_it(any_bench: Bench) -> None:
+    proof.assert_ack_lost(any_bench)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
+def test_a_flipped_word_is_corrupt_with_its_count(any_bench: Bench, protocol: Protocol) -> None:
+    proof.assert_flipped_word_is_counted(any_bench, protocol)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
+def test_a_word_flipped_while_time_counts_is_corrupt(any_bench: Bench, protocol: Protocol) -> None:
+    proof.assert_flipped_timed_word_changes_the_sum(any_bench, protocol)

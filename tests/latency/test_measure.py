@@ -1,0 +1,124 @@
+"""Messages on the emulated node: what is whole passes, what is broken is caught, counted and named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_transferbench.engine import Bench
+from pytest_transferbench.transfer import LL, PROTOCOLS, Message, Protocol
+from tests.latency import proof
+
+MIB = 2**20
+EVERY_SIZE = [(protocol, nbytes) for protocol in PROTOCOLS for nbytes in proof.sizes_around_a_line(protocol)]
+
+
+def size_id(value: Protocol | int) -> str:
+    return value.name if isinstance(value, Protocol) else str(value)
+
+
+@pytest.mark.parametrize(("protocol", "nbytes"), EVERY_SIZE, ids=size_id)
+def test_every_size_around_a_line_is_whole(bench: Bench, protocol: Protocol, nbytes: int) -> None:
+    proof.assert_whole(bench, proof.message_case(bench, protocol, nbytes, samples=1, warmups=0))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
+def test_many_blocks_are_whole_and_every_run_gives_the_same_figure(bench: Bench, protocol: Protocol) -> None:
+    case = proof.message_case(bench, protocol, MIB, samples=1, warmups=1)
+    first, second = proof.assert_whole(bench, case), proof.assert_whole(bench, case)
+    # Stamps are whole ticks of 10 ns, counted from when the node was opened.
+    assert first.seconds == pytest.approx(second.seconds, abs=11e-9)
+    assert first.method["blocks"] == 64
+
+
+def test_the_seeds_row(bench: Bench) -> None:
+    """RCCL's llx_latency_bench on MI300X: LL128-sc, 16 MiB, 139811 lines by 64 blocks, 44.426 GB/s."""
+    measurement = proof.assert_whole(bench, proof.message_case(bench, "ll128-sc", 16 * MIB, samples=1, warmups=0))
+    assert (measurement.method["lines"], measurement.method["blocks"]) == (139811, 64)
+    assert measurement.gbps == pytest.approx(44.4, rel=0.02)
+
+
+def test_time_grows_with_what_an_order_waits_for(bench: Bench) -> None:
+    seconds = {
+        protocol.name: proof.assert_whole(bench, proof.message_case(bench, protocol, 8)).seconds
+        for protocol in PROTOCOLS
+    }
+    assert seconds["ll"] < seconds["ll128-sc"] < seconds["ll128-sc+wb"]
+    assert seconds["ll"] < seconds["ll128-tf"]
+
+
+def test_a_ping_pong_is_half_a_lap(bench: Bench) -> None:
+    measurement = proof.assert_whole(bench, proof.ping_pong_case(bench))
+    one_way = proof.assert_whole(bench, proof.message_case(bench, LL, 8))
+    assert measurement.op == "pingpong"
+    # A message of one line and its ACK go the same way to and fro.
+    assert 2 * measurement.seconds == pytest.approx(one_way.seconds, rel=0.01)
+
+
+def test_a_loopback_within_one_gpu(bench: Bench) -> None:
+    case = dataclasses.replace(proof.message_case(bench, LL, 8), transfer=Message.push("ll256-tf", 1, 1, 4096))
+    assert proof.assert_whole(bench, case).link_class == "local"
+
+
+@pytest.mark.parametrize("ring_kind", ["U", "F", "G"])
+def test_every_memory_a_ring_may_lie_in(bench: Bench, ring_kind: str) -> None:
+    measurement = proof.assert_whole(bench, proof.message_case(bench, "ll64-sc", 1024, ring_kind=ring_kind))
+    assert measurement.method["ring_kind"] == ring_kind
+
+
+def test_5000_iterations_are_no_limit(bench: Bench) -> None:
+    proof.assert_whole(bench, proof.message_case(bench, LL, 8, samples=5000))
+
+
+@pytest.mark.parametrize(("validate", "checks"), [("end", 2), ("each", 1), ("off", 0)])
+def test_what_is_compared_is_what_was_asked_for(bench: Bench, validate: str, checks: int) -> None:
+    measurement = proof.assert_whole(bench, proof.message_case(bench, "ll128-tf", 4096, validate=validate))
+    assert len(measurement.checks) == checks
+    assert measurement.method["checked"] is (validate == "each")
+
+
+def test_a_lost_flag_is_a_timeout_that_names_it(bench: Bench) -> None:
+    proof.assert_flag_lost(bench)
+
+
+def test_a_lost_ack_is_a_timeout_that_names_it(bench: Bench) -> None:
+    proof.assert_ack_lost(bench)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
+def test_a_flipped_word_is_corrupt_with_its_count(bench: Bench, protocol: Protocol) -> None:
+    proof.assert_flipped_word_is_counted(bench, protocol)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
+def test_a_word_flipped_while_time_counts_is_corrupt(bench: Bench, protocol: Protocol) -> None:
+    proof.assert_flipped_timed_word_changes_the_sum(bench, protocol)
+
+
+def test_words_are_counted_where_every_iteration_is_compared(bench: Bench) -> None:
+    broken = dataclasses.replace(proof.WORD_FLIPPED, name="word_flipped_each")
+    measurement = proof.measure(bench, proof.message_case(bench, LL, 4096, validate="each"), broken.ring)
+    (check,) = measurement.checks
+    assert check.wrong_words == 2 * 6  # two halves in each of two warm-ups and four timed messages
+
+
+@pytest.mark.parametrize("hz", [0.0, float("nan")])
+def test_a_clock_without_a_rate_is_invalid_and_both_are_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, hz: float
+) -> None:
+    case = proof.message_case(bench, LL, 8)
+    proof.assert_whole(bench, case)  # what the engine asks of the clocks once is known by now
+    monkeypatch.setattr(bench.runtime, "stamp_hz", lambda device: hz)
+    finding = proof.verdict(proof.measure(bench, case))
+    assert finding.verdict == "INVALID"
+    assert "event clock shows" in finding.detail
+    assert f"kernel clock nothing: its rate is {hz:g} Hz" in finding.detail
+
+
+def test_nothing_is_held_afterwards(bench: Bench) -> None:
+    free = [bench.runtime.free_bytes(index) for index in proof.ends(bench)]
+    proof.assert_whole(bench, proof.message_case(bench, "ll256-sc", MIB, samples=1))
+    bench.arena.clear()
+    after = [bench.runtime.free_bytes(index) for index in proof.ends(bench)]
+    assert all(now >= before for now, before in zip(after, free, strict=True))
