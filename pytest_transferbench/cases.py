@@ -28,6 +28,7 @@ from pytest_transferbench.transfer import (
     parse_transfers,
     together,
 )
+from pytest_transferbench.transfer.sizes import shortened, shown
 
 REAL_SIZES = (4 << 20, 64 << 20, 256 << 20)
 EMULATED_SIZES = (1 << 20, 4 << 20, 16 << 20)
@@ -144,22 +145,22 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
     for transfer in transfers:
         if not isinstance(transfer, AnyTransfer | str):
             raise ValueError(
-                f"@pytest.mark.transferbench({transfer!r}): give Transfers, Tests or their notation, such as "
+                f"@pytest.mark.transferbench({shown(transfer)}): give Transfers, Tests or their notation, such as "
                 "'G1->G0->G0', or Messages"
             )
     control = keywords.get("control", False)
     if not isinstance(control, bool):
-        raise ValueError(f"@pytest.mark.transferbench(control={control!r}): use True or False")
-    messages = mark_text(keywords.get("messages", ""))
+        raise ValueError(f"@pytest.mark.transferbench(control={shown(control)}): use True or False")
+    messages = mark_text("messages", keywords.get("messages", ""))
     if messages not in ("", ONE_WAY, PING_PONG):
-        raise ValueError(f"@pytest.mark.transferbench(messages={messages!r}): use {ONE_WAY} or {PING_PONG}")
+        raise ValueError(f"@pytest.mark.transferbench(messages={shown(messages)}): use {ONE_WAY} or {PING_PONG}")
     return Request(
         with_mark(settings, keywords),
-        mark_text(keywords.get("pairs", "gpu")),
+        mark_text("pairs", keywords.get("pairs", "gpu")),
         _floor(keywords.get("floor_gbps")),
         transfers,
         control,
-        mark_text(keywords.get("variant", "")),
+        mark_text("variant", keywords.get("variant", "")),
         messages,
     )
 
@@ -230,7 +231,8 @@ def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:
     asked = settings.gpus if settings.gpus is not None else there
     missing_gpus = [index for index in asked if index not in there]
     if missing_gpus:
-        given, absent = ",".join(map(str, asked)), ", ".join(map(str, missing_gpus))
+        given = shortened(",".join(map(str, asked)))
+        absent = shortened(", ".join(map(str, missing_gpus)))
         raise ValueError(f"{spelling}={given}: no GPU {absent}; this node has {node.describe_indices()}{why}")
     return tuple(sorted(asked))
 
@@ -413,7 +415,8 @@ def _pair_tokens(text: str, gpus: tuple[int, ...]) -> list[tuple[str, str]]:
         source, dash, destination = token.partition("-")
         if not dash:
             raise ValueError(
-                f"bad pair {token!r}: use gpu, host, all, peers, or SOURCE-DESTINATION such as G0-G1,C0-G0,peers-G0"
+                f"bad pair {shown(token)}: use gpu, host, all, peers, or SOURCE-DESTINATION such as "
+                "G0-G1,C0-G0,peers-G0"
             )
         ends = names.get(source, source), names.get(destination, destination)
         if ends[0] is not None and ends[1] is not None:
@@ -526,5 +529,5 @@ def _floor(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(f"@pytest.mark.transferbench(floor_gbps={value!r}): use a positive number of GB/s")
+        raise ValueError(f"@pytest.mark.transferbench(floor_gbps={shown(value)}): use a positive number of GB/s")
     return float(value)

@@ -25,6 +25,8 @@ from pytest_transferbench.transfer import (
     parse_sizes,
     protocols,
 )
+from pytest_transferbench.transfer.sizes import shortened, shown
+from pytest_transferbench.transfer.transfer import MAX_SUBEXECUTORS
 
 OPS = ("push", "pull", "local", "relay")
 """The kinds of Transfer that can be asked for."""
@@ -32,7 +34,7 @@ DEFAULT_OPS = ("push", "pull", "local")
 DEFAULT_EXECUTORS = tuple(row.word for row in sorted(EXECUTORS, key=lambda row: row.on))
 RUNTIMES = ("auto", "rocm", "cuda", "emulator")
 MAX_COUNT = 1_000_000
-"""The most samples, sub-iterations, warm-ups, SubExecutors, blocks or iterations one may ask for."""
+"""The most samples, sub-iterations, warm-ups, blocks or iterations one may ask for."""
 RING_KINDS = {"uncached": "U", "fine": "F", "coarse": "G"}
 """Memory that an LL ring may lie in, and its letter."""
 MAX_TIMEOUT_SECONDS = 86_400
@@ -129,9 +131,9 @@ def _words(text: str, what: str, allowed: Collection[str]) -> tuple[str, ...]:
     words: list[str] = []
     for word in (token.strip().casefold() for token in text.split(",")):
         if word not in allowed:
-            raise ValueError(f"unknown {what} {word!r}: use {', '.join(allowed)}")
+            raise ValueError(f"unknown {what} {shown(word)}: use {', '.join(allowed)}")
         if word in words:
-            raise ValueError(f"{what} {word!r} comes up twice: give every one once")
+            raise ValueError(f"{what} {shown(word)} comes up twice: give every one once")
         words.append(word)
     return tuple(words)
 
@@ -142,7 +144,7 @@ def _gpus(text: str) -> Mapping[str, Any]:
     indices: list[int] = []
     for token in (part.strip() for part in text.split(",")):
         if not (token.isascii() and token.isdigit() and len(token) <= 4):
-            raise ValueError(f"bad GPU index {token!r}: give indices such as 0,1, or all")
+            raise ValueError(f"bad GPU index {shown(token)}: give indices such as 0,1, or all")
         if int(token) in indices:
             raise ValueError(f"GPU {int(token)} is named twice: give every index once")
         indices.append(int(token))
@@ -156,7 +158,7 @@ def _executors(text: str) -> Mapping[str, Any]:
 
 def _choice(text: str, name: str, allowed: Collection[str]) -> Mapping[str, Any]:
     if text not in allowed:
-        raise ValueError(f"unknown value {text!r}: use {', '.join(allowed)}")
+        raise ValueError(f"unknown value {shown(text)}: use {', '.join(allowed)}")
     return {name: text}
 
 
@@ -170,17 +172,17 @@ def _rotate(text: str) -> Mapping[str, Any]:
     return {"rotate_bytes": None if text.strip().casefold() == "auto" else parse_size(text)}
 
 
-def _count(text: str, name: str, least: int) -> Mapping[str, Any]:
+def _count(text: str, name: str, least: int, most: int = MAX_COUNT) -> Mapping[str, Any]:
     digits = text.strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 7 and least <= int(digits) <= MAX_COUNT):
-        raise ValueError(f"bad count {text!r}: use a whole number from {least} to {MAX_COUNT}")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 7 and least <= int(digits) <= most):
+        raise ValueError(f"bad count {shown(text)}: use a whole number from {least} to {most}")
     return {name: int(digits)}
 
 
 def _offset(text: str) -> Mapping[str, Any]:
     offset = parse_size(text)
     if offset % 4:
-        raise ValueError(f"bad offset {text!r}: use a multiple of 4 bytes")
+        raise ValueError(f"bad offset {shown(text)}: use a multiple of 4 bytes")
     return {"byte_offset": offset}
 
 
@@ -190,7 +192,7 @@ def _limit(text: str) -> Mapping[str, Any]:
     except ValueError:
         limit = math.nan
     if not 1 < limit < math.inf:
-        raise ValueError(f"bad ratio {text!r}: use a number above 1, such as 1.15")
+        raise ValueError(f"bad ratio {shown(text)}: use a number above 1, such as 1.15")
     return {"warm_cold": limit}
 
 
@@ -200,7 +202,7 @@ def _timeout(text: str) -> Mapping[str, Any]:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
-        raise ValueError(f"bad timeout {text!r}: use seconds above 0, at most {MAX_TIMEOUT_SECONDS}")
+        raise ValueError(f"bad timeout {shown(text)}: use seconds above 0, at most {MAX_TIMEOUT_SECONDS}")
     return {"ll_timeout_seconds": seconds}
 
 
@@ -282,7 +284,7 @@ OPTIONS = (
     ),
     Option(
         "subexecutors", "N", "0: chosen for the architecture", "blocks of a gfx kernel",
-        lambda text: _count(text, "subexecutors", 0), environment="NUM_GPU_SE", mark="subexecutors",
+        lambda text: _count(text, "subexecutors", 0, MAX_SUBEXECUTORS), environment="NUM_GPU_SE", mark="subexecutors",
     ),
     Option(
         "offset", "BYTES", "0", "bytes that every buffer starts after its allocation, a multiple of 4", _offset,
@@ -415,16 +417,15 @@ def resolve(
     settings = Settings(**fields, sources=sources)
     if settings.emulate and settings.runtime not in ("auto", "emulator"):
         raise ValueError(
-            f"{sources['emulate']}={settings.emulate} needs the emulator, but "
+            f"{sources['emulate']}={_one_line(settings.emulate)} needs the emulator, but "
             f"{sources['runtime']}={settings.runtime} was asked for too: give one of the two"
         )
     return dataclasses.replace(settings, runtime="emulator") if settings.emulate else settings
 
 
-def _one_line(text: str, longest: int = 60) -> str:
+def _one_line(text: str) -> str:
     """Return ``text`` as it was given, or so that a message stays one readable line."""
-    shown = text if text.isprintable() else repr(text)
-    return shown if len(shown) <= longest else shown[: longest - 3] + "..."
+    return shortened(text if text.isprintable() else repr(text))
 
 
 def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:
@@ -441,17 +442,23 @@ def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:
             continue
         if keyword not in rows:
             allowed = ", ".join(sorted([*rows, *MARK_ONLY]))
-            raise ValueError(f"@pytest.mark.transferbench has no keyword {keyword!r}: use {allowed}")
+            raise ValueError(f"@pytest.mark.transferbench has no keyword {shown(keyword)}: use {allowed}")
+        text = mark_text(keyword, value)
         try:
-            fields.update(rows[keyword].parse(mark_text(value)))
+            fields.update(rows[keyword].parse(text))
         except ValueError as error:
-            raise ValueError(f"@pytest.mark.transferbench({keyword}={value!r}): {error}") from None
+            raise ValueError(f"@pytest.mark.transferbench({keyword}={shown(value)}): {error}") from None
         sources[rows[keyword].name] = "the mark"
     return dataclasses.replace(settings, **fields, sources=sources)
 
 
-def mark_text(value: object) -> str:
-    """Return a mark's value as the text an option would have: lists are joined by commas."""
+def mark_text(keyword: str, value: object) -> str:
+    """Return a mark's value as the text an option would have: lists are joined by commas.
+
+    Raises ``ValueError`` in one line for None, whose text would be taken for one.
+    """
+    if value is None:
+        raise ValueError(f"@pytest.mark.transferbench({keyword}=None): give a value, or leave {keyword} out")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_transferbench.options import EQUIVALENTS, OPTIONS, Settings, environment_lines, resolve, with_mark
+from pytest_transferbench.options import (
+    EQUIVALENTS,
+    OPTIONS,
+    Option,
+    Settings,
+    environment_lines,
+    mark_text,
+    resolve,
+    with_mark,
+)
 from tests.refusals import refusal, refuses
 
 MIB = 2**20
@@ -115,6 +124,35 @@ def test_the_nearest_source_wins() -> None:
 def test_a_refusal_names_the_place_the_text_came_from() -> None:
     assert refusal(resolve, {}, {"NUM_WARMUPS": "many"}, {}).startswith("NUM_WARMUPS=many: ")
     assert refusal(resolve, {}, {}, {"warmups": "many"}).startswith("transfer_warmups=many: ")
+
+
+def test_blocks_that_no_transfer_may_have_are_refused_as_an_option() -> None:
+    assert resolve({"subexecutors": "999999"}, {}, {}).subexecutors == 999_999
+    assert refusal(resolve, {"subexecutors": "1000000"}, {}, {}).endswith("use a whole number from 0 to 999999")
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
+@pytest.mark.parametrize("text", ["x" * 5000, "9" * 5000, "0," * 2500, "4K," * 2500, "-" * 5000, "\x1b" * 5000])
+def test_a_long_text_is_refused_in_a_short_line(row: Option, text: str) -> None:
+    if row.name in ("emulate", "journal"):  # a name and a path: whoever opens them says what is wrong
+        assert resolve({row.name: text}, {}, {}).given(row.name)
+        return
+    assert refusal(resolve, {row.name: text}, {}, {}).isprintable()  # and not longer than every refusal may be
+    if row.mark:
+        assert refusal(with_mark, Settings(), {row.mark: text}).isprintable()
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, ["4K"] * 2500, {"a": "x" * 5000}])
+def test_a_long_value_of_a_mark_is_refused_in_a_short_line(value: object) -> None:
+    for keyword in ("sizes", "ops", "executors", "samples", "rotate"):
+        assert refusal(with_mark, Settings(), {keyword: value}).startswith(f"@pytest.mark.transferbench({keyword}=")
+    assert refusal(with_mark, Settings(), {"x" * 5000: 1}).startswith("@pytest.mark.transferbench has no keyword 'xxx")
+
+
+@pytest.mark.parametrize("keyword", ["sizes", "rotate", "samples", "variant", "pairs", "validate"])
+def test_none_is_no_value_of_a_mark(keyword: str) -> None:
+    said = refusal(mark_text, keyword, None)
+    assert said == f"@pytest.mark.transferbench({keyword}=None): give a value, or leave {keyword} out"
 
 
 def test_a_worse_text_further_away_does_not_matter() -> None:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from pytest_transferbench.emulator.faults import ANY_DEVICE, Fault, error_codes, hip_calls
 from pytest_transferbench.node import HOST
 from pytest_transferbench.transfer import format_size
+from pytest_transferbench.transfer.sizes import shown
 
 RESIDENT_POOL_BYTES = 4 << 30
 """All devices and pinned host memory together never hold more than this, whatever the model's physical memory."""
@@ -267,9 +268,7 @@ def _model_folder() -> Any:
 
 def _read_named(name: str) -> dict[str, Any]:
     if name not in node_models():
-        raise ModelError(
-            f"unknown node model {_shown(name)}; there are {', '.join(node_models())}, or give a FILE.toml"
-        )
+        raise ModelError(f"unknown node model {shown(name)}; there are {', '.join(node_models())}, or give a FILE.toml")
     return _read(_model_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8"), name)
 
 
@@ -284,7 +283,7 @@ def _read(text: str, where: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     if base is None:
         return data
     if not isinstance(base, str) or base not in node_models():
-        raise ModelError(f"{where}: extends = {_shown(base)}, but there are {', '.join(node_models())}")
+        raise ModelError(f"{where}: extends = {shown(base)}, but there are {', '.join(node_models())}")
     if base in seen or base == where:
         raise ModelError(f"{where}: extends goes round in a circle through {base!r}")
     base_text = _model_folder().joinpath(f"{base}.toml").read_text(encoding="utf-8")
@@ -359,7 +358,7 @@ class _Table:
         return str(value)
 
     def refuse(self, key: str, value: Any, allowed: str) -> NoReturn:
-        raise ModelError(f"{self.where}: {self._name(key)} = {_shown(value)} must be {allowed}")
+        raise ModelError(f"{self.where}: {self._name(key)} = {shown(value)} must be {allowed}")
 
     def _number(self, key: str, least: float, most: float, default: float | None = None, or_else: str = "") -> float:
         value = self._pop(key, default)
@@ -392,15 +391,6 @@ class _Table:
 
 def _bare(key: str) -> str:
     return key if key.isprintable() else repr(key)
-
-
-def _shown(value: Any) -> str:
-    """Return ``value`` as a message shows it: on one line, and no longer than that is readable."""
-    try:
-        shown = repr(value)
-    except ValueError:  # Python's own, for a number of thousands of digits
-        return "a huge number"
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 _KIND_WORDS = {
@@ -495,13 +485,13 @@ def _device(table: _Table, where: str) -> DeviceModel:
             raise ModelError(f"{where}: device.{key} has {len(values)} entries for device.count = {device.count}")
     for place, address in enumerate(device.pci):
         if not isinstance(address, str) or not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address):
-            raise ModelError(f'{where}: device.pci holds {_shown(address)}; an address looks like "0000:0c:00.0"')
+            raise ModelError(f'{where}: device.pci holds {shown(address)}; an address looks like "0000:0c:00.0"')
         if address in device.pci[:place]:
             raise ModelError(f"{where}: device.pci holds {address} twice; every GPU and partition has its own")
     for numa_node in device.numa_nodes:
         if isinstance(numa_node, bool) or not isinstance(numa_node, int) or not 0 <= numa_node <= MOST_NUMA_NODE:
             raise ModelError(
-                f"{where}: device.numa_nodes holds {_shown(numa_node)}; a node is a whole number from 0 to "
+                f"{where}: device.numa_nodes holds {shown(numa_node)}; a node is a whole number from 0 to "
                 f"{MOST_NUMA_NODE}"
             )
     return device
@@ -524,7 +514,7 @@ def _faults(entries: list[Any], where: str, count: int) -> tuple[Fault, ...]:
             if value not in known:
                 near = ", ".join(difflib.get_close_matches(value, known)) or "none is near it"
                 raise ModelError(
-                    f"{where}: fault {number}.{key} = {_shown(value)} is not in the emulated HIP; meant: {near}"
+                    f"{where}: fault {number}.{key} = {shown(value)} is not in the emulated HIP; meant: {near}"
                 )
         faults.append(fault)
     return tuple(faults)
@@ -536,7 +526,7 @@ def _links(table: _Table) -> dict[str, LinkModel]:
         if name in links:
             continue
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
-            raise ModelError(f"{table.where}: link class {_shown(name)} must be named with letters, digits, _ and -")
+            raise ModelError(f"{table.where}: link class {shown(name)} must be named with letters, digits, _ and -")
         link = table.table(name)
         links[name] = LinkModel(
             name,
@@ -578,5 +568,5 @@ def _pairs(
         pairs[first, second] = pairs[second, first] = link_class
     for link_class in (default, same_gpu, *pairs.values()):
         if link_class not in links:
-            raise ModelError(f"{where}: [links] names {_shown(link_class)}, but the classes are {', '.join(links)}")
+            raise ModelError(f"{where}: [links] names {shown(link_class)}, but the classes are {', '.join(links)}")
     return pairs, default

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_transferbench.transfer.message import Message
-from pytest_transferbench.transfer.sizes import whole
+from pytest_transferbench.transfer.sizes import shown, whole
 from pytest_transferbench.transfer.test import TransferOrTest
 
 NOMINAL_GBPS: Mapping[str, int] = {
@@ -39,7 +39,7 @@ def copies_per_sample(nbytes: int, link_class: str, *, virtual_clock: bool = Fal
     if nbytes < 1:
         raise ValueError(f"bad size {nbytes}: a copy has at least 1 byte")
     if link_class not in NOMINAL_GBPS:
-        raise ValueError(f"unknown link class {link_class!r}: use {', '.join(NOMINAL_GBPS)}")
+        raise ValueError(f"unknown link class {shown(link_class)}: use {', '.join(NOMINAL_GBPS)}")
     if virtual_clock:
         return min(VIRTUAL_MAX_COPIES, max(VIRTUAL_MIN_COPIES, -(-VIRTUAL_SAMPLE_BYTES // nbytes)))
     bytes_per_millisecond = NOMINAL_GBPS[link_class] * 10**6
@@ -115,7 +115,7 @@ class MessageCase:
         if not 0 < self.timeout_seconds < math.inf:
             raise ValueError(f"bad timeout_seconds {self.timeout_seconds}: use a positive number")
         if self.ring_kind not in ("", "U", "F", "G"):
-            raise ValueError(f"bad ring_kind {self.ring_kind!r}: use U, F or G, or nothing to leave it to the GPU")
+            raise ValueError(f"bad ring_kind {shown(self.ring_kind)}: use U, F or G, or nothing to leave it to the GPU")
         _check_judging(self.validate, floor_gbps=self.floor_gbps)
         if self.variant != "":
             self.transfer.case_name(self.variant)  # refuses one that makes no name
@@ -140,13 +140,13 @@ def _check_count(case: object, name: str, least: int, allowed: str = "") -> None
     given = getattr(case, name)
     count = whole(given)
     if count is None or count < least:
-        raise ValueError(f"bad {name} {given!r}: use {allowed or f'{least} or more'}")
+        raise ValueError(f"bad {name} {shown(given)}: use {allowed or f'{least} or more'}")
     object.__setattr__(case, name, count)
 
 
 def _check_judging(validate: str, **limits: float | None) -> None:
     if validate not in ("end", "each", "off"):
-        raise ValueError(f"bad validate {validate!r}: use end, each or off")
+        raise ValueError(f"bad validate {shown(validate)}: use end, each or off")
     for name, limit in limits.items():
         if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
-            raise ValueError(f"bad {name} {limit!r}: use a positive number")
+            raise ValueError(f"bad {name} {shown(limit)}: use a positive number")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_transferbench.transfer.letters import EXECUTORS, HOST, MEMORIES, executor_kind, memory_kind
-from pytest_transferbench.transfer.sizes import whole
+from pytest_transferbench.transfer.sizes import shown, whole
 
 MAX_INDEX = 9999
 """The largest index of a memory or an executor; far above any node, and short enough for a name."""
@@ -29,7 +29,7 @@ class Memory:
     def __post_init__(self) -> None:
         letters = [row.letter for row in MEMORIES]
         if self.kind not in letters:
-            raise ValueError(f"bad memory letter {self.kind!r}: use one of {' '.join(letters)}")
+            raise ValueError(f"bad memory letter {shown(self.kind)}: use one of {' '.join(letters)}")
         object.__setattr__(self, "index", _checked_index("memory", self.kind, self.index))
         if self.on == "none" and self.index:
             raise ValueError(f"null memory has no index: write N, not N{self.index}")
@@ -66,7 +66,7 @@ class Executor:
     def __post_init__(self) -> None:
         letters = [row.letter for row in EXECUTORS]
         if self.kind not in letters:
-            raise ValueError(f"bad executor letter {self.kind!r}: use one of {' '.join(letters)}")
+            raise ValueError(f"bad executor letter {shown(self.kind)}: use one of {' '.join(letters)}")
         object.__setattr__(self, "index", _checked_index("executor", self.kind, self.index))
 
     @functools.cached_property
@@ -97,11 +97,11 @@ def parse_memory(text: str) -> Memory:
     try:
         kind = memory_kind(name)
     except ValueError as error:
-        raise ValueError(f"bad memory {text!r}: {error}") from None
+        raise ValueError(f"bad memory {shown(text)}: {error}") from None
     if kind.on == "none":
         return Memory(kind.letter)
     if not index:
-        raise ValueError(f"bad memory {text!r}: its index is missing, write for example {text}0")
+        raise ValueError(f"bad memory {shown(text)}: its index is missing, write for example {text}0")
     return Memory(kind.letter, int(index))
 
 
@@ -111,21 +111,21 @@ def parse_executor(text: str) -> Executor:
     try:
         kind = executor_kind(name)
     except ValueError as error:
-        raise ValueError(f"bad executor {text!r}: {error}") from None
+        raise ValueError(f"bad executor {shown(text)}: {error}") from None
     if not index:
-        raise ValueError(f"bad executor {text!r}: its index is missing, write for example {text}0")
+        raise ValueError(f"bad executor {shown(text)}: its index is missing, write for example {text}0")
     return Executor(kind.letter, int(index))
 
 
 def _place(text: str, what: str, examples: str) -> tuple[str, str]:
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise ValueError(f"bad {what} {text!r}: write a letter or a word and an index, such as {examples}")
+        raise ValueError(f"bad {what} {shown(text)}: write a letter or a word and an index, such as {examples}")
     return match[1], match[2]
 
 
 def _checked_index(what: str, letter: str, index: object) -> int:
     number = whole(index)
     if number is None or not 0 <= number <= MAX_INDEX:
-        raise ValueError(f"bad {what} index {index!r} after {letter}: use 0 to {MAX_INDEX}")
+        raise ValueError(f"bad {what} index {shown(index)} after {letter}: use 0 to {MAX_INDEX}")
     return number

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from pytest_transferbench.transfer.sizes import shown
+
 HOST = -1
 """The index that stands for the host wherever a device index is expected."""
 
@@ -82,5 +84,5 @@ def _row(rows: dict[str, _Row], what: str, name: str) -> _Row:
     row = rows.get(name.casefold()) if isinstance(name, str) else None
     if row is None:
         allowed = ", ".join(f"{row.letter} or {row.word}" for row in dict.fromkeys(rows.values()))
-        raise ValueError(f"unknown {what} {name!r}: use {allowed}")
+        raise ValueError(f"unknown {what} {shown(name)}: use {allowed}")
     return row

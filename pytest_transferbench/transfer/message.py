@@ -7,7 +7,7 @@ from typing import Literal
 
 from pytest_transferbench.transfer.ends import Executor, Memory
 from pytest_transferbench.transfer.protocol import LL, Protocol, protocols
-from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, whole
+from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, shown, whole
 from pytest_transferbench.transfer.transfer import End, as_memory, case_name
 
 
@@ -33,7 +33,7 @@ class Message:
                 raise ValueError(f"bad end {memory} of message {ends}: messages go between GPUs, such as G0 and G1")
         nbytes = whole(self.nbytes)
         if nbytes is None or not 0 < nbytes <= MAX_BYTES:
-            raise ValueError(f"bad size {self.nbytes!r} of message {ends}: a message has at least 1 byte")
+            raise ValueError(f"bad size {shown(self.nbytes)} of message {ends}: a message has at least 1 byte")
         object.__setattr__(self, "nbytes", nbytes)
         if self.round_trip and (self.protocol != LL or self.nbytes > LL.data_bytes):
             raise ValueError(
@@ -122,10 +122,10 @@ def _one(protocol: Protocol | str) -> Protocol:
     if isinstance(protocol, Protocol):
         return protocol
     if not isinstance(protocol, str):
-        raise ValueError(f"bad protocol {protocol!r}: name one, such as {LL.name}")
+        raise ValueError(f"bad protocol {shown(protocol)}: name one, such as {LL.name}")
     found = protocols(protocol)
     if len(found) != 1:
-        raise ValueError(f"{protocol!r} stands for {len(found)} protocols: name one, such as {found[0].name}")
+        raise ValueError(f"{shown(protocol)} stands for {len(found)} protocols: name one, such as {found[0].name}")
     return found[0]
 
 

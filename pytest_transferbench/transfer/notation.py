@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pytest_transferbench.transfer.ends import parse_executor, parse_memory
-from pytest_transferbench.transfer.sizes import parse_size
+from pytest_transferbench.transfer.sizes import parse_size, shown
 from pytest_transferbench.transfer.transfer import Transfer
 
 _COUNT = re.compile(r"[0-9]{1,6}")
@@ -22,19 +22,19 @@ def parse_transfer(text: str, nbytes: int | None = None, subexecutors: int = 0) 
     line that names the first token that cannot be read, and for a Transfer that cannot be run.
     """
     if not isinstance(text, str):
-        raise ValueError(f"bad Transfer {text!r}: {_FORM}")
+        raise ValueError(f"bad Transfer {shown(text)}: {_FORM}")
     bracketed = _BRACKETED.fullmatch(text.strip())
     if bracketed is None:
-        raise ValueError(f"bad Transfer {text!r}: one pair of brackets, if any, goes around all of it; {_FORM}")
+        raise ValueError(f"bad Transfer {shown(text)}: one pair of brackets, if any, goes around all of it; {_FORM}")
     tokens = (bracketed[1] or bracketed[2] or "").replace("->", " ").split()
     if len(tokens) not in (3, 5):
-        raise ValueError(f"bad Transfer {text!r}: it has {len(tokens)} parts, not 3 or 5; {_FORM}")
+        raise ValueError(f"bad Transfer {shown(text)}: it has {len(tokens)} parts, not 3 or 5; {_FORM}")
     source, executor, destination = parse_memory(tokens[0]), parse_executor(tokens[1]), parse_memory(tokens[2])
     if len(tokens) == 5:
         subexecutors = _count(tokens[3])
         nbytes = parse_size(tokens[4]) or nbytes
     if nbytes is None:
-        raise ValueError(f"no bytes in Transfer {text!r}, and no size to use instead; {_FORM}")
+        raise ValueError(f"no bytes in Transfer {shown(text)}, and no size to use instead; {_FORM}")
     return Transfer((source,), executor, (destination,), nbytes, subexecutors)
 
 
@@ -50,5 +50,7 @@ def parse_transfers(text: str, nbytes: int | None = None, subexecutors: int = 0)
 
 def _count(text: str) -> int:
     if not _COUNT.fullmatch(text):
-        raise ValueError(f"bad subexecutors {text!r}: write a whole number up to 999999, 0 to let the engine choose")
+        raise ValueError(
+            f"bad subexecutors {shown(text)}: write a whole number up to 999999, 0 to let the engine choose"
+        )
     return int(text)

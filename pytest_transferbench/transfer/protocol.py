@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_transferbench.transfer.sizes import shown
+
 Order = Literal["packed", "drained", "written back", "fenced"]
 """What makes data arrive before its flag, see :class:`Protocol`."""
 
@@ -75,9 +77,9 @@ def protocols(text: str) -> tuple[Protocol, ...]:
         named = [each for each in PROTOCOLS if name in ("all", each.name, each.name.partition("-")[0])]
         if not named:
             lines, endings = ", ".join(f"ll{size}" for size in _LINE_SIZES), ", ".join(f"-{end}" for end in _SUFFIXES)
-            raise ValueError(f"unknown protocol {name!r}: use all, ll, or {lines}, alone or with {endings} behind")
+            raise ValueError(f"unknown protocol {shown(name)}: use all, ll, or {lines}, alone or with {endings} behind")
         for each in named:
             if each in found:
-                raise ValueError(f"protocol {each.name!r} comes up twice in {text!r}: give every one once")
+                raise ValueError(f"protocol {shown(each.name)} comes up twice in {shown(text)}: give every one once")
         found += named
     return tuple(found)

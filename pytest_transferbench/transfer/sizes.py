@@ -19,6 +19,19 @@ _SIZE = re.compile(r"([0-9]+)([KMG]?)", re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,9}")
 
 
+def shown(value: object, longest: int = 60) -> str:
+    """Return ``value`` as a refusal shows it: one readable line, however long it is."""
+    try:
+        return shortened(repr(value), longest)
+    except ValueError:  # Python's own, for a number of thousands of digits
+        return "a huge number"
+
+
+def shortened(text: str, longest: int = 60) -> str:
+    """Return the beginning of ``text`` where it is longer than can be read."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def whole(value: object) -> int | None:
     """Return ``value`` as an int where it is a whole number, of whatever library; None for others, True and 1.0 too."""
     if isinstance(value, bool):
@@ -38,13 +51,13 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(
-            f"bad size {text!r}: write digits and at most one suffix K, M or G (binary), such as 4M or 4096"
+            f"bad size {shown(text)}: write digits and at most one suffix K, M or G (binary), such as 4M or 4096"
         )
     digits, suffix = match.groups()
     # Counted before it is converted: Python itself refuses to read numbers of several thousand digits.
     value = int(digits) * _SUFFIXES[suffix.upper()] if len(digits.lstrip("0")) <= len(str(MAX_BYTES)) else MAX_BYTES + 1
     if value > MAX_BYTES:
-        raise ValueError(f"size {_shortened(text)} is too large: at most {MAX_BYTES} bytes (just under 8589934592G)")
+        raise ValueError(f"size {shown(text)} is too large: at most {MAX_BYTES} bytes (just under 8589934592G)")
     return value
 
 
@@ -60,7 +73,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     for token in text.split(","):
         for size in _range(token.strip()) if ".." in token else (_positive_size(token),):
             if size in sizes:
-                raise ValueError(f"size {format_size(size)} comes up twice in {text!r}: give every size once")
+                raise ValueError(f"size {format_size(size)} comes up twice in {shown(text)}: give every size once")
             sizes.append(size)
     return tuple(sizes)
 
@@ -78,14 +91,16 @@ def format_size(nbytes: int) -> str:
 def _range(token: str) -> tuple[int, ...]:
     bounds, colon, factor_text = token.partition(":")
     if colon and not _FACTOR.fullmatch(factor_text):
-        raise ValueError(f"bad factor {factor_text!r} in range {token!r}: write a whole number, such as 1K..512M:4")
+        raise ValueError(
+            f"bad factor {shown(factor_text)} in range {shown(token)}: write a whole number, such as 1K..512M:4"
+        )
     factor = int(factor_text) if colon else 2
     if factor < 2:
-        raise ValueError(f"bad factor {factor} in range {token!r}: it has to be at least 2")
+        raise ValueError(f"bad factor {factor} in range {shown(token)}: it has to be at least 2")
     start_text, _, end_text = bounds.partition("..")
     size, end = _positive_size(start_text), _positive_size(end_text)
     if end < size:
-        raise ValueError(f"bad range {token!r}: its end is below its start; write the smaller size first")
+        raise ValueError(f"bad range {shown(token)}: its end is below its start; write the smaller size first")
     sizes: list[int] = []
     while size <= end:
         sizes.append(size)
@@ -98,8 +113,3 @@ def _positive_size(text: str) -> int:
     if size == 0:
         raise ValueError(f"bad size {text.strip()!r}: there is at least 1 byte to move")
     return size
-
-
-def _shortened(text: str, longest: int = 40) -> str:
-    """Keep a message one readable line however long the refused text is."""
-    return repr(text if len(text) <= longest else text[: longest - 3] + "...")

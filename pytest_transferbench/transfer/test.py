@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pytest_transferbench.transfer.ends import Executor, Memory
+from pytest_transferbench.transfer.sizes import shown
 from pytest_transferbench.transfer.transfer import Op, Transfer, case_name
 
 
@@ -25,11 +26,11 @@ class Test:
 
     def __post_init__(self) -> None:
         if not isinstance(self.transfers, tuple):
-            raise ValueError(f"bad Test {self.transfers!r}: give a tuple of Transfers")
+            raise ValueError(f"bad Test {shown(self.transfers)}: give a tuple of Transfers")
         for transfer in self.transfers:
             if not isinstance(transfer, Transfer):
                 raise ValueError(
-                    f"bad Transfer {transfer!r} in a Test: give Transfers, or write their notation all in one text"
+                    f"bad Transfer {shown(transfer)} in a Test: give Transfers, or write their notation all in one text"
                 )
         if len(self.transfers) < (1 if self.peers else 2):
             raise ValueError(f"a Test of {len(self.transfers)} Transfers: give two or more, or a Transfer by itself")
@@ -161,7 +162,7 @@ def together(transfers: tuple[Transfer, ...]) -> TransferOrTest:
 
 def _peers(gpu: int, gpus: Iterable[int]) -> list[int]:
     if not isinstance(gpus, Iterable):
-        raise ValueError(f"bad gpus {gpus!r}: give the indices of GPUs, such as range(8)")
+        raise ValueError(f"bad gpus {shown(gpus)}: give the indices of GPUs, such as range(8)")
     return [peer for peer in gpus if peer != gpu]
 
 

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from pytest_transferbench.transfer.ends import Executor, Memory, parse_memory
 from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind, executor_kind
-from pytest_transferbench.transfer.sizes import MAX_BYTES, WORD_BYTES, format_size, whole
+from pytest_transferbench.transfer.sizes import MAX_BYTES, WORD_BYTES, format_size, shown, whole
 
 Op = Literal["local", "push", "pull", "relay"]
 End = str | int | Memory
@@ -34,15 +34,19 @@ class Transfer:
         for what, ends in (("source", self.sources), ("destination", self.destinations)):
             _check_memories(what, ends)
         if not isinstance(self.executor, Executor):
-            raise ValueError(f"bad executor {self.executor!r}: give an Executor, such as Executor('G', 0)")
+            raise ValueError(f"bad executor {shown(self.executor)}: give an Executor, such as Executor('G', 0)")
         kind = executor_kind(self.executor.kind)
         route = self._route()
         # A float passes every comparison below, and 64e6 is easily written.
         nbytes, subexecutors = whole(self.nbytes), whole(self.subexecutors)
         if nbytes is None or not 0 < nbytes <= MAX_BYTES or nbytes % WORD_BYTES:
-            raise ValueError(f"bad size {self.nbytes!r} of {route}: a Transfer moves a positive multiple of 4 bytes")
+            raise ValueError(
+                f"bad size {shown(self.nbytes)} of {route}: a Transfer moves a positive multiple of 4 bytes"
+            )
         if subexecutors is None or not 0 <= subexecutors <= MAX_SUBEXECUTORS:
-            raise ValueError(f"bad subexecutors {self.subexecutors!r} of {route}: use 0 (chosen) to {MAX_SUBEXECUTORS}")
+            raise ValueError(
+                f"bad subexecutors {shown(self.subexecutors)} of {route}: use 0 (chosen) to {MAX_SUBEXECUTORS}"
+            )
         object.__setattr__(self, "nbytes", nbytes)
         object.__setattr__(self, "subexecutors", subexecutors)
         self._check_count("source", self.sources, kind.many_sources)
@@ -177,7 +181,7 @@ def case_name(named: _Named, place: str, variant: str) -> str:
         or variant.startswith("at-")
         or not all(c.isascii() and (c.isalnum() or c in "_.-") for c in variant)
     ):
-        raise ValueError(f"bad variant {variant!r}: use letters, digits, '_', '.' and '-', and no 'at-' in front")
+        raise ValueError(f"bad variant {shown(variant)}: use letters, digits, '_', '.' and '-', and no 'at-' in front")
     by = f"{named.by}{named.subexecutors or ''}"
     parts = [named.op, by, *named.end_names, format_size(named.nbytes), place, variant]
     return "-".join(part for part in parts if part)
@@ -191,17 +195,17 @@ def as_memory(end: End) -> Memory:
         return parse_memory(end)
     index = whole(end)
     if index is None:
-        raise ValueError(f"bad end {end!r}: give 'G0', a Memory, or a GPU's index")
+        raise ValueError(f"bad end {shown(end)}: give 'G0', a Memory, or a GPU's index")
     return Memory("G", index)
 
 
 def _check_memories(what: str, ends: object) -> None:
     how = "give a tuple of Memory, such as (Memory('G', 1),)"
     if not isinstance(ends, tuple):
-        raise ValueError(f"bad {what}s {ends!r}: {how}")
+        raise ValueError(f"bad {what}s {shown(ends)}: {how}")
     for end in ends:
         if not isinstance(end, Memory):
-            raise ValueError(f"bad {what} {end!r}: {how}")
+            raise ValueError(f"bad {what} {shown(end)}: {how}")
 
 
 def _place_beside(home: Memory, away: Memory, executor: str, doing: str, instead: str) -> Executor:

@@ -53,7 +53,7 @@ def calls(sizes: int) -> int:
 
 
 def test_ten_thousand_cases_fit_in_little_memory_and_fifty_thousand_in_proportion() -> None:
-    few, many, most = (memory_of([sys.executable, "-m", "pytest", *collecting(sizes)]) for sizes in SIZE_COUNTS)
+    few, many, most = (memory_of(collecting(sizes)) for sizes in SIZE_COUNTS)
     assert ROUTES * SIZE_COUNTS[1] >= 10_000
     assert many < MOST_MIB
     assert few < many < most < SIZE_COUNTS[2] / SIZE_COUNTS[1] * many
