@@ -1,4 +1,4 @@
-"""What the code of a kernel must do whatever the compiler: each contract returns what breaks it, nothing where it holds.
+"""What the code of a kernel must do whatever the compiler: each contract returns what breaks it.
 
 Orders are checked along every path through a kernel. They read code as wavefronts and warps run it: a wait or a fence
 counts for all lanes, and a branch that skips code for some lanes is a path like any other.
@@ -100,7 +100,8 @@ def _follows(
 ) -> list[str]:
     """Between what is `since` and what is `then` all steps are taken, in this order, on every path.
 
-    With ``once`` every ``then`` needs steps of its own; without ``always`` paths that never were at ``since`` need none.
+    With ``once`` every ``then`` needs steps of its own; without ``always`` paths that were never at ``since`` need
+    none.
     A step under a predicate counts for what runs under the same.
     """
 
@@ -121,9 +122,7 @@ def _follows(
             return (taken, "another condition"), ""
         return state, ""
 
-    return _some(kernel, since=since, then=then) or follow(
-        kernel, (0 if always else len(steps), ""), step
-    )
+    return _some(kernel, since=since, then=then) or follow(kernel, (0 if always else len(steps), ""), step)
 
 
 def _set_predicates(instruction: Instruction) -> set[str]:
@@ -177,7 +176,9 @@ def _is_costly(instruction: Instruction) -> bool:
 
 def _loops_of_stores(kernel: Kernel, stores: Test) -> list[frozenset[int]]:
     """The loops around stores of a message: all but the one that also waits for its ACK."""
-    return [loop for loop in kernel.loops if loop & {*kernel.where(stores)} and not loop & {*kernel.where(is_poll_of_ack)}]
+    return [
+        loop for loop in kernel.loops if loop & {*kernel.where(stores)} and not loop & {*kernel.where(is_poll_of_ack)}
+    ]
 
 
 def system_scope(kernel: Kernel) -> list[str]:

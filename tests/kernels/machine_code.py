@@ -1,4 +1,4 @@
-"""What a compiler made of a kernel: blocks of instructions, each with what it does to memory and where it comes from."""
+"""What a compiler made of a kernel: blocks of instructions, with what each does to memory and where it comes from."""
 
 from __future__ import annotations
 
