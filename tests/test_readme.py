@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from pytest_transferbench.emulator import node_models
+
 pytest_plugins = ["pytester"]
 
 RunPytest = Callable[..., pytest.RunResult]
 README = Path(__file__).parent.parent / "README.md"
 NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node")
-EMULATED = ("--transfer-emulate=mi300x-8", "--gpus=0,1", "--transfer-samples=3")
+TWO_GPUS = ("--gpus=0,1", "--transfer-samples=3")
+EMULATED = ("--transfer-emulate=mi300x-8", *TWO_GPUS)
 
 
 @pytest.fixture
@@ -25,11 +28,12 @@ def example() -> str:
 
 
 @NEEDS_COMPILER
-def test_the_example_passes_from_another_folder(
-    pytester: pytest.Pytester, run_elsewhere: RunPytest, example: str
+@pytest.mark.parametrize("model", node_models())
+def test_the_example_passes_on_every_shipped_node_from_another_folder(
+    pytester: pytest.Pytester, run_elsewhere: RunPytest, example: str, model: str
 ) -> None:
     pytester.makepyfile(test_mine=example)
-    result = run_elsewhere(*EMULATED)
+    result = run_elsewhere(f"--transfer-emulate={model}", *TWO_GPUS)
     result.assert_outcomes(passed=4)
 
 
