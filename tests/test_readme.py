@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_transferbench.emulator import node_models
+from pytest_transferbench.judge import DEFAULT_LIMITS
+from pytest_transferbench.transfer import format_size
 
 pytest_plugins = ["pytester"]
 
@@ -49,6 +51,18 @@ def test_a_raised_floor_fails_in_words(pytester: pytest.Pytester, run_elsewhere:
 def test_the_example_is_ten_lines(example: str) -> None:
     code = [line for line in example.splitlines() if line.strip()]
     assert len(code) <= 10
+
+
+def test_the_row_of_contaminated_names_every_limit_there_is() -> None:
+    (row,) = [line for line in README.read_text().splitlines() if line.startswith("| CONTAMINATED |")]
+    limits = DEFAULT_LIMITS
+    for limit in (
+        f"a pull of {format_size(limits.contaminated_min_nbytes)} or more",
+        f"{limits.contaminated_min_seconds * 1e6:g} us",
+        f"{limits.warm_cold} x",
+        f"{limits.warm_cold_unrotated} x without rotation",
+    ):
+        assert limit in row
 
 
 @NEEDS_COMPILER
