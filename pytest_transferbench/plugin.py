@@ -249,7 +249,7 @@ def pytest_runtest_makereport(
         return (yield)
     bench = item.stash.get(_ITEM_BENCH, None)
     data = transport.carry(bench.measurements if bench else ())
-    record = transport.first_judged(data)
+    record = transport.headline(data)
     if record is not None:
         item.user_properties += junit.properties(record)
     report = yield

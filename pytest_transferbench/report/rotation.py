@@ -45,6 +45,21 @@ class Study:
                 names = f"{off.name} and {on.name}" if rows[on["nbytes"]] > 1 else ""
                 yield f"{cells}  {'; '.join(filter(None, (names, *_notes(off, on))))}".rstrip()
             yield ""
+        controls = [off for off, _ in self._pairs if off["control"]]
+        if controls:
+            yield f"off: {not_judged(len(controls))}; {_why_inflated(controls)}"
+            yield ""
+
+
+def not_judged(controls: int) -> str:
+    """Return ``21 controls, not judged``."""
+    return f"{controls} control{'' if controls == 1 else 's'}, not judged"
+
+
+def _why_inflated(controls: Iterable[Record]) -> str:
+    caches = {record["context"].get("last_level_cache_bytes") for record in controls} - {None}
+    size = " and ".join(map(format_size, sorted(caches))) or "of unknown size"
+    return f"they are to be inflated where a cache ({size} here) answers what is read again"
 
 
 def _transfer(record: Record) -> tuple[object, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from pytest_transferbench.report.matrix import matrix_lines
 from pytest_transferbench.report.messages import message_lines, message_row
-from pytest_transferbench.report.rotation import Study
-from pytest_transferbench.report.transport import Record, first_judged, records
+from pytest_transferbench.report.rotation import Study, not_judged
+from pytest_transferbench.report.transport import Record, headline, records
 from pytest_transferbench.transfer import Transfer, format_size, parse_transfers
 
 _SAMPLE_NUMBER = re.compile(r"^sample \d+: ")
@@ -23,12 +23,15 @@ def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | N
 
     Failed ones keep pytest's word: it also opens their line in the short summary, which tools read.
     """
-    record = first_judged(records(report))
+    record = headline(records(report))
     if record is None or report.when != "call" or not report.passed or hasattr(report, "wasxfail"):
         return None
-    word = f"PASSED {float(record.gbps):8.1f} GB/s"
-    if record["protocol"]:
-        word = f"PASSED {1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
+    figure = f"{float(record.gbps):8.1f} GB/s"
+    if not record.has_bandwidth:  # a control that its test lets pass
+        figure = record.verdict
+    elif record["protocol"]:
+        figure = f"{1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
+    word = f"PASSED {figure}{' control' if record['control'] else ''}"
     return "passed", ".", (word, {"green": True})
 
 
@@ -70,14 +73,22 @@ class Results:
             if not record["judged"] and (verbosity > 0 or not study.shows(record))
         ]
         lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
-        if judged:
-            counts = Counter(record.verdict for record in judged)
-            lines.append("verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
-        return lines
+        return lines + _verdicts(self._all())
 
     def _all(self) -> Iterator[Record]:
         for found in self._records.values():
             yield from found
+
+
+def _verdicts(found: Iterable[Record]) -> list[str]:
+    """How many have which verdict, and how many controls there are beside them; nothing where there is neither."""
+    made = list(found)
+    counts = Counter(record.verdict for record in made if record["judged"])
+    controls = sum(record["control"] for record in made)
+    if not counts and not controls:
+        return []
+    said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "none"
+    return [f"verdicts: {said}" + (f"; {not_judged(controls)}" if controls else "")]
 
 
 def rotation_text(record: Record) -> str:

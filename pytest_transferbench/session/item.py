@@ -172,7 +172,7 @@ class ItemBench:
     def _conclude(self, case: AnyCase, measurement: Measurement, judge: bool) -> Measurement:
         """Judge a measurement, keep it, and raise its failing verdict if it is to be raised."""
         __tracebackhide__ = True
-        measurement = self._judge(case, dataclasses.replace(measurement, judged=judge))
+        measurement = self._judge(case, dataclasses.replace(measurement, judged=judge, control=case.control))
         self.measurements.append(measurement)
         failing = next((finding for finding in measurement.verdicts if finding.fails), None)
         if judge and failing is not None:

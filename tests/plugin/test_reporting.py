@@ -173,6 +173,29 @@ def test_junit_carries_the_figures(run: RunPytest, pytester: pytest.Pytester) ->
     )
 
 
+def test_a_control_is_seen_everywhere_and_judged_nowhere(
+    run: RunPytest, machine: FakeMachine, pytester: pytest.Pytester
+) -> None:
+    machine.gbps = 450.0  # above the link: IMPOSSIBLE
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)", rotate=0, control=True)
+        def test_control(transfer, transferbench): transferbench(transfer)
+        """
+    )
+    result = run("--gpus=0,1", "-v", "--junitxml=out.xml", "--transfer-journal=journal.jsonl")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*::test_control[[]*] PASSED    450.0 GB/s control *", "verdicts: none; 1 control, not judged"]
+    )
+    found = junit_properties(pytester.path / "out.xml")
+    assert (found["transfer_control"], found["transfer_verdict"]) == ("true", "IMPOSSIBLE")
+    assert float(found["transfer_gbps"]) == pytest.approx(450.0)
+    (item,) = read_journal(pytester.path / "journal.jsonl").items
+    assert item["measurement"]["control"] is True
+
+
 def test_the_journal_has_a_line_an_item(run: RunPytest, pytester: pytest.Pytester) -> None:
     result = run(*SUITE, "-k", "pull-gfx-G1-G0 or pull-dma-G1-G0", "--transfer-journal=kept/journal.jsonl")
     result.assert_outcomes(passed=3, skipped=3, deselected=69)

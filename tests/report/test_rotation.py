@@ -43,6 +43,23 @@ def test_a_transfer_measured_both_ways_is_one_row() -> None:
     ]
 
 
+def test_controls_are_explained_below_the_tables() -> None:
+    def control(text: str, cache_bytes: int | None) -> Measurement:
+        return off(text, 925, 3226, 4763, control=True, context={"last_level_cache_bytes": cache_bytes})
+
+    other = "(G0->G1->G1 0 64M)"
+
+    def said(caches: str) -> str:
+        where = f"where a cache ({caches} here) answers what is read again"
+        return f"off: 2 controls, not judged; they are to be inflated {where}"
+
+    for caches, here in (((96, 96), "96M"), ((96, 50), "50M and 96M"), ((96, None), "96M")):
+        offs = [control(text, mib and mib << 20) for text, mib in zip((TEXT, other), caches, strict=True)]
+        assert list(study(*offs, measured(), measured(other)).lines())[-2] == said(here)
+    offs = [control(TEXT, None), control(other, None)]
+    assert list(study(*offs, measured(), measured(other)).lines())[-2] == said("of unknown size")
+
+
 def test_what_was_not_measured_both_ways_has_no_row() -> None:
     assert list(study(measured(), off("(G1->G0->G0 0 8M)", 1, 1, 1)).lines()) == []
     passes = measured(method={"sub_iterations": 64})

@@ -39,6 +39,13 @@ def test_a_passed_item_shows_its_bandwidth() -> None:
     assert live_status(report(measured())) == ("passed", ".", ("PASSED    371.2 GB/s", {"green": True}))
 
 
+def test_a_passed_control_shows_its_bandwidth_and_what_it_is() -> None:
+    control = measured(judged=False, control=True)
+    assert live_status(report(control)) == ("passed", ".", ("PASSED    371.2 GB/s control", {"green": True}))
+    corrupt = dataclasses.replace(control, verdicts=(Finding("CORRUPT", "3 words wrong", True),))
+    assert live_status(report(corrupt)) == ("passed", ".", ("PASSED CORRUPT control", {"green": True}))
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -157,6 +164,14 @@ def test_verdicts_are_counted_by_the_most_important_one() -> None:
     both = (Finding("IMPOSSIBLE", "", fails=True), Finding("SLOW", "", fails=True))
     lines = results(measured(), measured("(G0->G1->G1 0 64M)", verdicts=both)).lines(-1)
     assert lines == ["verdicts: 1 IMPOSSIBLE, 1 NEW"]
+
+
+def test_controls_are_counted_beside_the_verdicts() -> None:
+    control = measured(judged=False, control=True)
+    assert results(measured(), control, control, measured(judged=False)).lines(-1)[-1] == (
+        "verdicts: 1 NEW; 2 controls, not judged"
+    )
+    assert results(control).lines(-1)[-1] == "verdicts: none; 1 control, not judged"
 
 
 def test_warnings_are_said_once_and_rejected_samples_by_item() -> None:
