@@ -44,7 +44,9 @@ class Results:
     def add(self, report: Any) -> None:
         """Take the measurements of a report, if it has any."""
         found = records(report)
-        if found:
+        if found and report.when == "teardown":  # after what was measured before it
+            self._records.setdefault(report.nodeid, []).extend(found)
+        elif found:
             self._records[report.nodeid] = found
 
     def __bool__(self) -> bool:
@@ -92,10 +94,13 @@ def _verdicts(found: Iterable[Record]) -> list[str]:
 
 
 def rotation_text(record: Record) -> str:
-    """Return how the source rotated: ``rotation K=64 x 4M (pitch 4194304) = 256M``, or that it did not."""
+    """Return how the source rotated: ``rotation K=64 x 4M (pitch 4194304) = 256M``, or that it did not.
+
+    Nothing where nothing ran.
+    """
     method = record["method"]
     if not method:
-        return "rotation unknown"
+        return ""
     if not method["rotate_bytes"]:
         return "no rotation"
     span = format_size(method["slices"] * method["pitch"])
@@ -132,7 +137,7 @@ def _matrix(group: list[Record]) -> list[str]:
     first = _first_transfer(group[0])
     executor = f"{first.executor.word}{first.subexecutors or ''}"
     by_ends = {_ends(record): record for record in group}
-    caption = [_by_row(by_ends, rotation_text), _by_row(by_ends, blocks_text), _ratios(group)]
+    caption = "; ".join(filter(None, [_by_row(by_ends, rotation_text), _by_row(by_ends, blocks_text), _ratios(group)]))
     cells = {
         ends: f"{float(record.gbps):.1f}" if record.has_bandwidth else record.verdict
         for ends, record in by_ends.items()
@@ -140,7 +145,7 @@ def _matrix(group: list[Record]) -> list[str]:
     return [
         f"{first.op} {executor} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, GB/s "
         "(steady median; rows SRC, columns DST)",
-        "; ".join(text for text in caption if text),
+        *([caption] if caption else []),
         *matrix_lines(cells),
     ]
 
@@ -199,7 +204,7 @@ def _detail(record: Record) -> str:
     if record["protocol"]:
         return f"{record.name}: {message_row(record)}"
     if not record.has_bandwidth:
-        return f"{record.name}: {record.verdict}; {rotation_text(record)}"
+        return "; ".join(filter(None, [f"{record.name}: {record.verdict}", rotation_text(record)]))
     figures = ", ".join(
         f"{label} {record.figure(name):.1f}"
         for label, name in (("p10", "p10_gbps"), ("cold", "cold_gbps"), ("warm", "warm_gbps"))

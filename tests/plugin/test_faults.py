@@ -73,6 +73,21 @@ def test_a_lost_gpu_fails_its_items_at_once_and_no_others(run: Run, workers: tup
         assert line.startswith(f"DEVICE_ERROR: test_faulty/{name}: {lost}hipMemcpyAsync on GPU 0 failed: ")
 
 
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "worker"])
+def test_items_that_hold_buffers_fail_as_the_others_do(
+    run: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_faulty=ITEMS.replace("transferbench):", "transferbench, transfer_buffers):"))
+    result = run(FAULT + "sticky = true\n", "-v", *workers)
+    result.assert_outcomes(failed=4, passed=2)
+    told = failures(result)
+    assert told.pop("push-dma-G0-G1-64K") == SAID
+    assert len(told) == 3
+    assert all("GPU 0 was lost in push-dma-G0-G1-64K: " in line for line in told.values())
+    for ours in ("*plugin.py*", "*contextlib*", "*rotation unknown*"):
+        result.stdout.no_fnmatch_line(ours)
+
+
 def test_running_out_of_memory_says_what_to_do(run: Run) -> None:
     memory = FAULT.replace("hipMemcpyAsync", "hipMalloc").replace("LaunchFailure", "OutOfMemory")
     result = run(memory)
