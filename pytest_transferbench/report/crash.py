@@ -20,7 +20,7 @@ def lead_with_verdict(longrepr: Any) -> None:
     verdict is all there is to say.
     """
     # A native traceback is one account; the others are one for each exception that led to the next.
-    alone = (getattr(longrepr, "reprtraceback", None), getattr(longrepr, "reprcrash", None), None)
+    alone: tuple[Any, Any, None] = getattr(longrepr, "reprtraceback", None), getattr(longrepr, "reprcrash", None), None
     for traceback, crash, _ in getattr(longrepr, "chain", (alone,)):
         if crash is not None:
             crash.message = _cut(crash.message)
