@@ -105,6 +105,9 @@ def pytest_configure(config: pytest.Config) -> None:
                 config.stash[_ANNOUNCEMENTS].ends_at(nodeid) if _ANNOUNCEMENTS in config.stash else None
             ),
             worker_error=lambda: config.stash[_XDIST].error if _XDIST in config.stash else None,
+            pending_faults=lambda: (
+                config.stash[_XDIST].pending_faults if _XDIST in config.stash else run.pending_faults()
+            ),
         )
         config.pluginmanager.register(config.stash[_REPORTER], "transferbench-reporter")
 
@@ -307,7 +310,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if xdist.is_worker(config) and _RUN in config.stash:
         run = config.stash[_RUN]
-        said = {"items": run.items, "error": run.error}
+        said = {"items": run.items, "error": run.error, "pending_faults": run.pending_faults()}
         config.workeroutput[xdist.INPUT] = said  # type: ignore[attr-defined]  # set by xdist
 
 
