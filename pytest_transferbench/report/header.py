@@ -88,4 +88,4 @@ def _sizes(settings: Settings, node: Node, sizes: Sequence[int]) -> str:
     where = f"from {settings.sources['sizes']}" if settings.sizes else f"default on {kind}"
     samples = "1 sample" if settings.samples == 1 else f"{settings.samples} samples"
     rotation = {None: "auto", 0: "off"}.get(settings.rotate_bytes) or format_size(settings.rotate_bytes or 0)
-    return f"sizes {' '.join(map(format_size, sizes))} ({where}); rotation {rotation}; {samples}"
+    return f"sizes {' '.join(map(format_size, sizes))} ({where}); rotation {rotation}; {samples}; marks override"

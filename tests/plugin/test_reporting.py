@@ -29,7 +29,7 @@ def test_the_header_describes_the_machine_and_what_was_asked(run: RunPytest, mon
             "  links G0-G1 G1-G0: xGMI 400.0 GB/s a direction (a fake table)",
             "  GPU_MAX_HW_QUEUES 4",
             "  IOMMU off",
-            "  sizes 64M (from --sizes); rotation auto; 25 samples",
+            "  sizes 64M (from --sizes); rotation auto; 25 samples; marks override",
             "  from the environment: NUM_WARMUPS=4",
             "  USE_GPU_DMA is not honoured; today's equivalent: --executors=dma",
             "collected 25 items*",
@@ -60,7 +60,7 @@ def test_numbers_in_a_native_ini_file_are_as_good_as_texts(run: RunPytest, pytes
     pytester.makepyprojecttoml("[tool.pytest]\ntransfer_samples = 3\ntransfer_gpus = '0,1'\ntransfer_warm_cold = 1.2")
     result = run(*ONE)
     result.assert_outcomes(passed=1, deselected=24)
-    result.stdout.fnmatch_lines(["  sizes 64M (from --sizes); rotation auto; 3 samples"])
+    result.stdout.fnmatch_lines(["  sizes 64M (from --sizes); rotation auto; 3 samples; marks override"])
 
 
 def test_without_options_the_header_comes_once_transfers_are_found(run: RunPytest) -> None:
