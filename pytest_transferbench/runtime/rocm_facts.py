@@ -207,7 +207,7 @@ def _rate_between_gpus(a: Device, b: Device, smi: Any | None) -> tuple[float | N
         return rate, "amdsmi"
     known = architecture(a.arch)
     if known is not None and known.xgmi_gbps is not None:
-        return known.xgmi_gbps, f"{a.arch} table ({known.sources})"
+        return known.xgmi_gbps, known.source
     return None, "unknown"
 
 
