@@ -116,6 +116,7 @@ class ItemBench:
         return lease
 
     def _case_of(self, transfer: AnyTransfer | str, floor_gbps: float | None) -> AnyCase:
+        __tracebackhide__ = True  # a skip names the last line that is shown
         settings = self._request.settings
         if isinstance(transfer, str):
             nbytes = self.case.transfer.nbytes if self.case else None

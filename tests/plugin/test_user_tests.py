@@ -212,7 +212,7 @@ def test_data_of_the_users_own_and_transfers_named_in_the_test(
     )
     result = run("-rs", "--transfer-samples=3")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*no GPU 5: this node has GPUs 0-1"])
+    result.stdout.fnmatch_lines(["SKIPPED [[]1[]] test_data_*.py:5: no GPU 5: this node has GPUs 0-1"])
     assert said("measure") == ["measure push-gfx4-G0-G1-8M data='mine' floor=None rotate=None"]
 
 
