@@ -458,9 +458,10 @@ def _header(config: pytest.Config) -> list[str]:
     if run is None or not run.resolved or config.stash.get(_HEADER_SHOWN, False):
         return []
     config.stash[_HEADER_SHOWN] = True
-    return header.header_lines(
+    lines = header.header_lines(
         run.settings, run.node, run.gpus, run.sizes, os.environ, options.short_forms_taken(config)
     )
+    return header.wrapped(lines, config.get_terminal_writer().fullwidth)
 
 
 def _duration(seconds: float) -> str:

@@ -84,8 +84,9 @@ class Reporter:
         """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
         if self._results:
             # Not section(): it writes after the last item's line, and the first line of ours then stands apart.
-            terminalreporter.write_sep("=", self._results.title())
-            for line in self._results.lines(self._config.get_verbosity()):
+            verbosity = self._config.get_verbosity()
+            terminalreporter.write_sep("=", self._results.title(verbosity))
+            for line in self._results.lines(verbosity):
                 terminalreporter.write_line(line)
             for line in self._pending_faults():
                 terminalreporter.write_line(f"warning: {line}")

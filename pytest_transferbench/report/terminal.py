@@ -52,18 +52,20 @@ class Results:
     def __bool__(self) -> bool:
         return bool(self._records)
 
-    def title(self) -> str:
+    def title(self, verbosity: int) -> str:
         """Return the section's title; what was not measured on a real machine says so."""
         emulated = sorted({str(record["emulated"]) for record in self._all() if record["emulated"]})
-        return "transfer bandwidth" + (f", EMULATED {', '.join(emulated)}" if emulated else "")
+        shown = "transfer bandwidth" if verbosity >= 0 else "transfers"
+        return shown + (f", EMULATED {', '.join(emulated)}" if emulated else "")
 
     def lines(self, verbosity: int) -> list[str]:
         """Return the summary: matrices, the items' details with ``-v``, and whatever needs a reader's eye."""
         judged = [record for record in self._all() if record["judged"]]
         measured = [record for record in judged if not record["protocol"]]
         study = Study(self._all())
-        lines = [*study.lines()]
+        lines: list[str] = []
         if verbosity >= 0:
+            lines += study.lines()
             lines += message_lines((record for record in judged if record["protocol"]), verbosity)
             for group in _groups(record for record in measured if not study.shows(record)):
                 lines += [*_matrix(group), ""]
@@ -218,7 +220,8 @@ def _detail(record: Record) -> str:
     parts.append(rotation_text(record))
     parts.append(blocks_text(record))
     if record["method"]:
-        parts.append(f"{record['method']['copies']} copies x {record['method']['samples']} samples")
+        samples = record["method"]["samples"]
+        parts.append(f"{record['method']['copies']} copies x {samples} sample{'' if samples == 1 else 's'}")
     parts.append(_counted(record))
     parts.append(record.verdict)
     return "; ".join(part for part in parts if part)
@@ -268,9 +271,9 @@ def _unproved(found: Iterable[Record]) -> list[str]:
 
 
 def _clocks(measured: Iterable[Record]) -> list[str]:
-    """What the clocks are worth, once for each device that launched."""
+    """What the clocks are worth, once for each device that launched; a virtual clock is exact."""
     lines: dict[int, str] = {}
-    for context in (record["context"] for record in measured):
+    for context in (record["context"] for record in measured if not record["emulated"]):
         if context.get("empty_pair_seconds") is None or context["launch_device"] in lines:
             continue
         device, apart = context["launch_device"], context["empty_pair_seconds"] * 1e6

@@ -104,10 +104,37 @@ def test_verbose_shows_each_figure_as_it_comes_and_the_details_at_the_end(run: R
     )
 
 
-def test_quiet_shows_verdicts_alone(run: RunPytest) -> None:
+def test_quiet_shows_verdicts_alone(run: RunPytest, pytester: pytest.Pytester) -> None:
     result = run(*ONE, "-q")
-    result.stdout.fnmatch_lines(["verdicts: 1 NEW"])
+    result.stdout.fnmatch_lines(["*= transfers =*", "verdicts: 1 NEW"])
     result.stdout.no_fnmatch_line("*SRC?DST*")
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_on(transfer, transferbench): transferbench(transfer)
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)", rotate=0)
+        def test_off(transfer, transferbench): transferbench(transfer)
+        """
+    )
+    result = run("-q", "--gpus=0,1")
+    result.stdout.fnmatch_lines(["*= transfers =*", "verdicts: 2 NEW"])
+    result.stdout.no_fnmatch_line("*371.2*")
+
+
+def test_the_header_breaks_between_words_where_the_terminal_ends(
+    run: RunPytest, monkeypatch: pytest.MonkeyPatch, machine: FakeMachine
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    machine.gpus = 8
+    lines = run(*ONE).outlines
+    start = next(index for index, line in enumerate(lines) if line.startswith("transferbench: runtime"))
+    end = next(index for index, line in enumerate(lines) if line.startswith("  sizes"))
+    assert max(map(len, lines[start : end + 1])) <= 80
+    assert lines[start + 1 : start + 3] == [
+        "  using GPUs 0, 1, 2, 3, 4, 5, 6, 7: Fake GPU (gfx942), 304 CUs, 64 GiB,",
+        "    partition SPX, last-level cache 256M, 16 copy engines; PCI 0000:01:00.0",
+    ]
 
 
 def test_the_matrix_has_sources_as_rows(run: RunPytest, machine: FakeMachine) -> None:
