@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,12 +58,23 @@ class Build:
 
 
 def cache_folder() -> Path:
-    """Return the folder that holds all builds: ``$XDG_CACHE_HOME`` or ``~/.cache``, and our name."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "pytest-transferbench" / "emulator"
-    except RuntimeError:
-        raise EmulatorError("no home folder to build the emulated runtime in: set XDG_CACHE_HOME to a folder") from None
+    """Return the folder that holds all builds: ``$XDG_CACHE_HOME`` or ``~/.cache``, and our name.
+
+    A relative ``$XDG_CACHE_HOME`` counts as none, as the XDG Base Directory Specification asks.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        base = _home() / ".cache"
+    if not str(base).isprintable():  # compilers and the scripts that call them take a line for a path
+        raise EmulatorError(f"no emulated runtime can be built in {str(base)!r}: set XDG_CACHE_HOME to another folder")
+    return base / "pytest-transferbench" / "emulator"
+
+
+def _home() -> Path:
+    with contextlib.suppress(RuntimeError):
+        if os.environ.get("HOME") != "" and (home := Path.home()).is_absolute():
+            return home
+    raise EmulatorError("no home folder to build the emulated runtime in: set XDG_CACHE_HOME to a folder's full path")
 
 
 def build(folder: Path | None = None) -> Build:
@@ -149,6 +161,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _make(root: Path, sources: Mapping[str, bytes], compiler: str) -> None:
+    _sweep(root.parent)
     with tempfile.TemporaryDirectory(prefix="building-", dir=root.parent) as scratch:
         work, tree = Path(scratch) / "work", Path(scratch) / "tree"
         for folder in (work, tree / "lib", tree / "bin", tree / "include", tree / "kernels", tree / "kfd"):
@@ -161,6 +174,13 @@ def _make(root: Path, sources: Mapping[str, bytes], compiler: str) -> None:
         _link_all(compiler, work, tree / "lib")
         _write_hipcc(tree / "bin" / "hipcc", root / "include")
         tree.rename(root)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what builds left that were killed: no build takes a day."""
+    for left in folder.glob("building-*"):
+        if time.time() - left.stat().st_mtime > 24 * 3600:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_for_kernels(name: str) -> bool:

@@ -188,6 +188,8 @@ class NodeModel:
     enqueue_us: float
     synchronize_us: float
     faults: tuple[Fault, ...] = ()
+    extends: str = ""
+    """The model that a file says it differs from; empty for one that says everything itself."""
 
     @property
     def device_name(self) -> str:
@@ -217,7 +219,7 @@ class NodeModel:
 
     def digest(self) -> str:
         """Return twelve characters that change with any parameter of the machine, which its faults are not."""
-        return hashlib.sha256(repr(dataclasses.replace(self, faults=())).encode()).hexdigest()[:12]
+        return hashlib.sha256(repr(dataclasses.replace(self, faults=(), extends="")).encode()).hexdigest()[:12]
 
     def runtime_text(self, *, compiler: str, kernel_cache: Path, include_folder: Path) -> str:
         """Return the model as the lines that the C++ runtime reads: seconds, bytes, bytes a second."""
@@ -333,7 +335,7 @@ def _read(text: str, where: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     if base in seen or base == where:
         raise ModelError(f"{where}: extends goes round in a circle through {base!r}")
     base_text = _model_folder().joinpath(f"{base}.toml").read_text(encoding="utf-8")
-    return _merged(_read(base_text, base, (*seen, where)), data)
+    return {**_merged(_read(base_text, base, (*seen, where)), data), "extends": base}
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -480,6 +482,7 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         enqueue_us=host.time_us("enqueue_us"),
         synchronize_us=host.time_us("synchronize_us"),
         faults=_faults(top.take("fault", list, []), where, device.count),
+        extends=top.take("extends", str, ""),
     )
     for table in (cpu, host, top):
         table.done()

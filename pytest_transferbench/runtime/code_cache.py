@@ -17,8 +17,9 @@ def cache_folder() -> Path:
     directory. Code is run from here: a folder that others may write, or that another user owns, is refused with
     ``PermissionError``.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME') or '/nonexistent'}/.cache"
-    places = (Path(base) / "pytest-transferbench", Path(tempfile.gettempdir()) / f"pytest-transferbench-{os.getuid()}")
+    bases = (os.environ.get("XDG_CACHE_HOME", ""), f"{os.environ.get('HOME') or '/nonexistent'}/.cache")
+    base = next(Path(base) for base in (*bases, "/nonexistent") if Path(base).is_absolute())
+    places = (base / "pytest-transferbench", Path(tempfile.gettempdir()) / f"pytest-transferbench-{os.getuid()}")
     for place in places:
         folder = place / "code"
         with contextlib.suppress(OSError):

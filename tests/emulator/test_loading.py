@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -117,6 +118,36 @@ def test_a_cache_that_cannot_be_written_is_one_line(activation: Activation, run_
     done = run_child(source(), XDG_CACHE_HOME=str(tmp_path / "file"))
     assert done.stdout.startswith("cannot build the emulated runtime in ")
     assert done.stdout.count("\n") == 1
+
+
+def test_the_folder_of_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given(cache: str, home: str) -> str:
+        monkeypatch.setenv("XDG_CACHE_HOME", cache)
+        monkeypatch.setenv("HOME", home)
+        return str(building.cache_folder())
+
+    assert given("/caches", "/home/a") == "/caches/pytest-transferbench/emulator"
+    assert given("", "/home/a") == "/home/a/.cache/pytest-transferbench/emulator"
+    assert given("caches", "/home/a") == "/home/a/.cache/pytest-transferbench/emulator"
+    with pytest.raises(EmulatorError, match=r"^no emulated runtime can be built in '/a\\nb': set XDG_CACHE_HOME to "):
+        given("/a\nb", "/home/a")
+    with pytest.raises(EmulatorError, match=r"^no home folder .*: set XDG_CACHE_HOME to a folder's full path$"):
+        given("caches", "")
+
+
+def test_what_killed_builds_left_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead, alive = tmp_path / "building-dead", tmp_path / "building-alive"
+    for folder in (dead, alive):
+        (folder / "work").mkdir(parents=True)
+    day = 24 * 3600
+    os.utime(dead, (time.time() - day - 60,) * 2)
+    os.utime(alive, (time.time() - day + 60,) * 2)
+    monkeypatch.setattr(building, "_compile_all", lambda *arguments: None)
+    monkeypatch.setattr(building, "_link_all", lambda *arguments: None)
+    monkeypatch.setattr(building, "_find_compiler", lambda: sys.executable)
+    monkeypatch.setattr(building, "_find_wheels", dict)
+    made = building.build(tmp_path)
+    assert {entry for entry in tmp_path.iterdir() if entry.is_dir()} == {alive, made.root}
 
 
 def test_cupys_code_objects_stay_apart(activation: Activation, run_child: Child) -> None:

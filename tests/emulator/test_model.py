@@ -58,7 +58,7 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
         """,
     )
     model, base = load_model(path), load_model("mi300x-8")
-    assert model.name == "mine"
+    assert (model.name, model.extends, base.extends) == ("mine", "mi300x-8", "")
     assert (model.gfx.launch_us, model.gfx.overlap_us) == (9, base.gfx.overlap_us)
     assert model.device == base.device
     assert model.link(0, 3) == model.link(3, 0) == model.links["slow"]

@@ -58,3 +58,9 @@ def test_a_home_that_cannot_be_written_has_a_stand_in(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     assert code_cache.cache_folder().parent.parent == tmp_path
+
+
+def test_a_relative_cache_folder_counts_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "caches")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert code_cache.cache_folder() == tmp_path / ".cache" / "pytest-transferbench" / "code"
