@@ -61,13 +61,27 @@ class Activation:
 
         Raises :class:`EmulatorError` for a range that leaves its allocation and for device memory without large BAR.
         """
-        seconds = float(self._native.transferbench_emulator_host_copy(destination, source, nbytes, threads))
-        if seconds < 0:
+        return self.end_host_copy(self.begin_host_copy(destination, source, nbytes, threads))
+
+    def begin_host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> int:
+        """Copy as :meth:`host_copy`, but leave the host's clock alone: other copies may begin at the same time.
+
+        Returns a handle for :meth:`end_host_copy`, which must be called once.
+        """
+        refused = ctypes.c_int()
+        handle = self._native.transferbench_emulator_begin_host_copy(
+            destination, source, nbytes, threads, ctypes.byref(refused)
+        )
+        if not handle:
             raise EmulatorError(
                 f"host copy of {nbytes} bytes from {source:#x} to {destination:#x} with {threads} threads refused: "
-                f"hipError {-int(seconds)}"
+                f"hipError {-refused.value}"
             )
-        return seconds
+        return int(handle)
+
+    def end_host_copy(self, handle: int) -> float:
+        """Move the host's clock to the end of a copy that was begun, and return the virtual seconds it took."""
+        return float(self._native.transferbench_emulator_end_host_copy(handle))
 
     def counters(self) -> Counters:
         """Return what is allocated and resident now."""
@@ -177,8 +191,10 @@ def _load(made: Build) -> ctypes.CDLL:
         ) from None
     native = libraries[0]
     native.transferbench_emulator_host_clock.restype = ctypes.c_double
-    native.transferbench_emulator_host_copy.restype = ctypes.c_double
-    native.transferbench_emulator_host_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    begin, end = native.transferbench_emulator_begin_host_copy, native.transferbench_emulator_end_host_copy
+    begin.restype = ctypes.c_void_p
+    begin.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_int)]
+    end.restype, end.argtypes = ctypes.c_double, [ctypes.c_void_p]
     native.transferbench_emulator_moved_bytes.restype = ctypes.c_uint64
     native.transferbench_emulator_moved_bytes.argtypes = [ctypes.c_int, ctypes.c_int]
     native.transferbench_emulator_open.restype = ctypes.c_size_t

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import sys
 from collections.abc import Callable
 
 from pytest_transferbench.emulator import activate
 from tests.emulator.gate import Gate, event_times
-from tests.emulator.hip import NO_CU, Hip
+from tests.emulator.hip import HOST, NO_CU, Hip
+from tests.emulator.lanes import Copy, Lane, Lanes, steps
 
 BATCHES = (1, 2, 4, 8)
 ALL_PEERS_UP_TO = 64 << 20
@@ -52,11 +54,47 @@ def _copy(hip: Hip, source: int, target: int, nbytes: int, batches: int, stream:
     )
 
 
+P2P_BYTES = 64 << 20
+CPU, GPUS = "CPU 00", {"GPU 00": 0, "GPU 01": 1}
+STEADY = 3
+"""Copies of a stream, of which the last is taken."""
+
+
+def p2p(hip: Hip, gate: Gate) -> dict[str, list[float]]:
+    """Copy between all ends, the source's owner executing: one way alone, then both ways at once."""
+    lanes = Lanes(hip, gate)
+    ends = {CPU: HOST, **GPUS}
+    rows = {}
+    for source, owner in ends.items():
+        alone = [_rates(lanes.play(_lane(owner, other, STEADY)))[0] for other in ends.values()]
+        rows[f"{source} uni"] = alone
+    for source, owner in ends.items():
+        both = [
+            _rates(lanes.play(_lane(owner, other, 1), _lane(other, owner, 1))) if other != owner else [math.nan] * 2
+            for other in ends.values()
+        ]
+        rows[f"{source} ->"] = [there for there, _ in both]
+        rows[f"{source} <-"] = [back for _, back in both]
+        rows[f"{source} <->"] = [there + back for there, back in both]
+    return rows
+
+
+def _lane(source: int, target: int, copies: int) -> Lane:
+    return Lane(source, (Copy(source, target, P2P_BYTES),) * (1 if source == HOST else copies))
+
+
+def _rates(ends: list[list[float]]) -> list[float]:
+    return [P2P_BYTES / steps(lane)[-1] / 1e9 for lane in ends]
+
+
+STUDIES = {"bmasweep": ("mi355x-8", bmasweep), "p2p": ("mi210-pcie-2", p2p)}
+
+
 def main() -> None:
-    name = sys.argv[1]
-    hip = Hip(activate({"bmasweep": "mi355x-8"}[name]))
+    model, study = STUDIES[sys.argv[1]]
+    hip = Hip(activate(model))
     gate = Gate(hip, ctypes.c_uint64.from_address(hip.host_malloc(64)))
-    print(json.dumps({"bmasweep": bmasweep}[name](hip, gate)))
+    print(json.dumps(study(hip, gate)))
 
 
 if __name__ == "__main__":

@@ -361,7 +361,7 @@ MINE = "extends = 'mi300x-8'\n"
         ("[dma]\nsmall_gbps = 50", "dma.small_max is missing"),
         ("[dma]\nsmall_max = '1M'\nlarge_setup_us = 9", "dma.small_gbps is missing"),
         ("[dma]\nsmall_max = '1M'\nsmall_gbps = 50", "dma.large_setup_us is missing"),
-        ("[dma]\nsmall_max = '0'\nsmall_gbps = 50\nlarge_setup_us = 9", 'dma.small_max = \'0\' must be a size from *'),
+        ("[dma]\nsmall_max = '0'\nsmall_gbps = 50\nlarge_setup_us = 9", "dma.small_max = '0' must be a size from *"),
         ("[dma]\nsmall_max = '1M'\nsmall_gbps = -1\nlarge_setup_us = 9", "dma.small_gbps = -1 must be a number from *"),
         ("[batch]\ncall_us = 1", "batch.issue_us is missing"),
         ("[batch]\ncall_us = -1\nissue_us = 5", "batch.call_us = -1 must be a number from 0 to 1e+06"),

@@ -1,4 +1,4 @@
-"""Node models against the tables they are fitted to: parameters of machines in, published figures out, by real calls."""
+"""Node models against the tables they are fitted to: a machine's parameters in, published figures out, by HIP calls."""
 
 from __future__ import annotations
 
@@ -40,6 +40,47 @@ OUTLIER = (64 << 20, 0)
 """A size at which DMA alone was slower than at half and at twice the size: no curve has that."""
 
 
+# TransferBench 1.50's p2p on two MI210, 2 GiB a direction: rows are sources, columns CPU 00, GPU 00 and GPU 01.
+P2P = """
+CPU 00 uni  43.48  22.59  22.49
+GPU 00 uni  26.74 625.92  26.72
+GPU 01 uni  26.74  26.72 628.14
+CPU 00 ->     N/A  22.41  22.39
+CPU 00 <-     N/A  26.49  26.49
+CPU 00 <->    N/A  48.90  48.88
+GPU 00 ->   26.49    N/A  26.48
+GPU 00 <-   22.32    N/A  26.48
+GPU 00 <->  48.81    N/A  52.96
+GPU 01 ->   26.49  26.48    N/A
+GPU 01 <-   22.42  26.48    N/A
+GPU 01 <->  48.91  52.96    N/A
+"""
+AVERAGES = {"uni": (22.54, 26.74, 26.72), "bi": (24.44, 24.43, 26.48)}
+"""CPU to GPU, GPU to CPU, GPU to GPU."""
+
+Table = dict[str, list[float]]
+
+
+def averages(table: Table, kind: str) -> tuple[float, ...]:
+    """Form TransferBench's averages: each class by its row's and its column's end, without what stays at one end."""
+    ways = {"uni": ("uni",), "bi": ("->", "<-")}[kind]
+    found = []
+    for source, target in (("CPU", "GPU"), ("GPU", "CPU"), ("GPU", "GPU")):
+        cells = [
+            rate
+            for row in COLUMNS
+            if row.startswith(source)
+            for way in ways
+            for column, rate in zip(COLUMNS, table[f"{row} {way}"], strict=True)
+            if column.startswith(target) and column != row
+        ]
+        found.append(sum(cells) / len(cells))
+    return tuple(found)
+
+
+COLUMNS = ("CPU 00", "GPU 00", "GPU 01")
+
+
 def measured(name: str) -> Any:
     command = [sys.executable, "-m", "tests.emulator.published", name]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600)
@@ -64,6 +105,20 @@ def test_bmasweep_comes_out_on_mi355x(bmasweep: dict[int, list[float]]) -> None:
     wrong = [cell for cell in cells if abs(cell[3] - cell[2]) > max(0.05 * cell[2], DIGIT)]
     assert len(cells) == 19 * 5 - 1
     assert wrong == []
+
+
+def test_p2p_comes_out_on_mi210() -> None:
+    published: Table = {
+        line[:10].strip(): [float(cell.replace("N/A", "nan")) for cell in line[10:].split()]
+        for line in P2P.strip().splitlines()
+    }
+    found: Table = measured("p2p")
+    assert found.keys() == published.keys()
+    for row, cells in published.items():
+        assert found[row] == pytest.approx(cells, rel=0.02, nan_ok=True), row
+    for kind, printed in AVERAGES.items():
+        assert averages(published, kind) == pytest.approx(printed, abs=DIGIT), "formed as they were"
+        assert averages(found, kind) == pytest.approx(printed, rel=0.02), kind
 
 
 def test_a_batch_is_no_faster_than_its_pieces(bmasweep: dict[int, list[float]]) -> None:

@@ -63,20 +63,35 @@ HIP_API size_t transferbench_emulator_last_fault(char* message, size_t size) {
 
 HIP_API double transferbench_emulator_host_clock() { return host_clock(); }
 
-// Copies with host threads and moves the host's clock by what the model says that takes. Returns the virtual seconds,
-// or a negative hipError_t.
-HIP_API double transferbench_emulator_host_copy(void* destination, const void* source, size_t nbytes, int threads) {
+namespace {
+
+struct HostCopy {
+  OperationPtr operation;
+  double seconds_alone;
+};
+
+}  // namespace
+
+// A copy by host threads, made at once. On the virtual clock it begins now and does not move the clock: others can be under
+// way, too, and GPUs be waited for meanwhile. Returns a handle, or null and a negative hipError_t.
+HIP_API void* transferbench_emulator_begin_host_copy(void* destination, const void* source, size_t nbytes, int threads,
+                                                     int* refused) {
   const Model& m = model();
   int owners[2] = {HOST, HOST};
   const void* ends[2] = {source, destination};
+  auto refuse = [&](hipError_t error) {
+    *refused = -error;
+    return nullptr;
+  };
   for (int end = 0; end < 2; ++end) {
     const auto allocation = memory().find(ends[end]);
     if (!allocation) continue;  // pageable memory of the program
-    if (!allocation->holds(reinterpret_cast<uintptr_t>(ends[end]), nbytes)) return -hipErrorInvalidValue;
-    if (allocation->kind == MemoryKind::Device && !m.large_bar) return -hipErrorInvalidDevicePointer;
+    if (!allocation->holds(reinterpret_cast<uintptr_t>(ends[end]), nbytes)) return refuse(hipErrorInvalidValue);
+    if (allocation->kind == MemoryKind::Device && !m.large_bar) return refuse(hipErrorInvalidDevicePointer);
     owners[end] = allocation->owner;
   }
-  if (threads < 1 || runtime().devices.empty()) return -hipErrorInvalidValue;
+  if (threads < 1 || runtime().devices.empty()) return refuse(hipErrorInvalidValue);
+  settle();
   const auto count = static_cast<size_t>(threads);
   const size_t share = (nbytes / count + 4095) / 4096 * 4096;
   std::vector<std::thread> helpers;
@@ -86,24 +101,20 @@ HIP_API double transferbench_emulator_host_copy(void* destination, const void* s
       std::memcpy(static_cast<char*>(destination) + at, static_cast<const char*>(source) + at, length);
     });
   }
-  if (!share) std::memcpy(destination, source, nbytes);
   for (std::thread& helper : helpers) helper.join();
-  // Every thread has its rate; together they go no faster than the link they share, or than all of the CPU.
-  const int working = std::min(threads, m.cpu.threads);
-  double seconds = 0;
-  auto consider = [&](double rate) { seconds = std::max(seconds, static_cast<double>(nbytes) / rate); };
-  consider(working * m.cpu.local_rate);
-  if (owners[0] != HOST) {
-    consider(working * m.cpu.from_device_rate);
-    consider(m.link(owners[0], HOST).rate);
-  }
-  if (owners[1] != HOST) {
-    consider(working * m.cpu.to_device_rate);
-    consider(m.link(HOST, owners[1]).rate);
-  }
-  count_moved(owners[0], owners[1], nbytes);
-  advance_host_clock(seconds);
-  return seconds;
+  const int from = owners[0], to = owners[1];
+  count_moved(from, to, nbytes);
+  const OperationPtr copy = begin_host_copy([=](const OperationStart& start, Caches) {
+    return host_copy_price(start, from, to, nbytes, threads);
+  });
+  return new HostCopy{copy, host_copy_price({}, from, to, nbytes, threads).data_end};
+}
+
+// Waits until a copy is over and raises the host's clock to that. Returns the virtual seconds that it took.
+HIP_API double transferbench_emulator_end_host_copy(void* handle) {
+  const std::unique_ptr<HostCopy> copy(static_cast<HostCopy*>(handle));
+  end_host_copy(copy->operation);
+  return copy->seconds_alone + copy->operation->delay;
 }
 
 struct EmulatorCounters {

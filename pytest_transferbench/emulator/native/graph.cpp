@@ -7,7 +7,7 @@ using namespace emulator;
 namespace {
 
 struct Graph {
-  std::vector<Work> nodes;
+  std::vector<Job> nodes;
 };
 
 enum : int { capture_none = 0, capture_active = 1, capture_invalidated = 2 };

@@ -9,6 +9,8 @@
 
 namespace emulator {
 
+constexpr int LINK_TYPE_PCIE = 2;  // of hsa_amd_link_info_type_t
+
 constexpr int HOST = -1;  // the host's index wherever a device index is expected
 
 struct Link {
