@@ -235,11 +235,13 @@ class Bench:
         nonce = self.next_nonce()
         fill_slices(Region(source.pointer, SCRATCH_BYTES, owner), plan, nonce)
         owner.synchronize()
-        geometry = executors.gfx.geometry(puller.device, SCRATCH_BYTES, 1, local=False)
-        stamps = self.arena.take("canary stamps", Memory("G", puller.index), 4096)
-        executor = executors.GfxExecutor(
-            puller, Operands(source.pointer, target.pointer, SCRATCH_BYTES, plan), geometry, stamps.pointer
+        geometry = executors.gfx.blocks(puller.device, SCRATCH_BYTES, 1, local=False)
+        home = Memory("G", puller.index)
+        place = executors.Place(
+            self.runtime, puller, lambda what, nbytes: self.arena.take(f"canary {what}", home, nbytes).pointer
         )
+        operands = Operands(source.pointer, target.pointer, SCRATCH_BYTES, plan)
+        executor = executors.gfx.make(place, [operands], geometry, 1)
         executor.launch(0, 1, 0)
         self.runtime.record(puller.stop, puller.stream)
         deadline = time.monotonic() + _CANARY_SECONDS

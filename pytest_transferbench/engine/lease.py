@@ -21,8 +21,6 @@ from pytest_transferbench.transfer.case import MAX_COPIES
 if TYPE_CHECKING:
     from pytest_transferbench.engine.bench import Bench
 
-SUMS_BYTES = 256
-
 
 @dataclass(repr=False)
 class Lease:
@@ -147,26 +145,20 @@ class Lease:
             copies_per_sample(nbytes * self.case.sub_iterations, leg.link.link_class, virtual_clock=virtual_clock)
             for leg in self.legs
         )
-        queued = executors.passes_per_launch(transfer, self.case.sub_iterations)
+        first = transfer.transfers[0]
+        queued = executors.file_of(transfer).operations(first, self.case.sub_iterations)
         return min(copies, MAX_COPIES // queued)
 
     def _make_executor(self, operands: list[Operands], role: str, launches: int) -> Executor:
-        transfer = self.case.transfer
-        if transfer.executor.kind == "C":
-            return executors.CpuExecutor(self.bench.runtime, operands[0], self.geometry.subexecutors)
-        context = self.bench.device(transfer.executor.index)
-        assert context.stream.device == transfer.executor.owner
-        if transfer.executor.kind == "D":
-            return executors.DmaExecutor(context, operands[0])
+        transfer, bench = self.case.transfer, self.bench
+        context = bench.device(transfer.executor.owner) if transfer.executor.on == "device" else None
+        assert context is None or context.stream.device == transfer.executor.owner
 
         def take(what: str, nbytes: int) -> int:
-            return self.bench.arena.take(role + what, Memory("G", context.index), nbytes).pointer
+            return bench.arena.take(role + what, Memory("G", transfer.executor.owner), nbytes).pointer
 
-        stamps = take("stamps", 16 * self.geometry.subexecutors * len(operands) * launches)
-        if isinstance(transfer, Test):
-            table = take("table", executors.GfxManyExecutor.ROW_BYTES * len(operands))
-            return executors.GfxManyExecutor(context, operands, self.geometry, stamps, table)
-        return executors.GfxExecutor(context, operands[0], self.geometry, stamps, sums_at=take("sums", SUMS_BYTES))
+        place = executors.Place(bench.runtime, context, take)
+        return executors.file_of(transfer).make(place, operands, self.geometry, launches)
 
     def _method(self, copies: int) -> Method:
         case, transfer = self.case, self.case.transfer

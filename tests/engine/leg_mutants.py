@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pytest_transferbench.engine import Lease
-from pytest_transferbench.engine.executors import GfxExecutor, GfxManyExecutor, Operands
+from pytest_transferbench.engine.executors import Operands
+from pytest_transferbench.engine.executors.gfx import GfxExecutor, GfxManyExecutor
 from pytest_transferbench.measurement import Check, Measurement
 from pytest_transferbench.transfer import Memory, RotationPlan
 from tests.engine.mutants import Mutant

@@ -13,7 +13,8 @@ import numpy as np
 
 import hipkernels
 from pytest_transferbench.engine import Lease, pattern
-from pytest_transferbench.engine.executors import Executor, GfxExecutor
+from pytest_transferbench.engine.executors import Executor
+from pytest_transferbench.engine.executors.gfx import GfxExecutor
 from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import guard_key
 from pytest_transferbench.measurement import Check

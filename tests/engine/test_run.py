@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pytest_transferbench.engine import Bench, gate
-from pytest_transferbench.engine.executors import GfxExecutor, Operands
+from pytest_transferbench.engine.executors import Operands
+from pytest_transferbench.engine.executors.gfx import GfxExecutor
 from pytest_transferbench.engine.validation import POISON_STRIDE_WORDS
 from pytest_transferbench.judge import judge
 from pytest_transferbench.measurement import Measurement

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_transferbench.engine.device import DeviceContext
-from pytest_transferbench.engine.executors.base import Operands
+from pytest_transferbench.engine.executors.base import Geometry, Operands, Place
+from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime import Stream
+from pytest_transferbench.transfer import Transfer
+from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
+
+
+def geometry(transfer: Transfer, node: Node, together: int) -> Geometry:
+    """Return the one engine that there is of its kind."""
+    return Geometry(1)
+
+
+def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+    """Return why no copy engine would do what is asked, or would not do it from where it is asked."""
+    if node.runtime == "rocm" and transfer.op == "pull" and transfer.owner_of(transfer.sources[0]) != HOST:
+        return "ROCm runs a copy between GPUs on the source's DMA engine whatever stream it is given: use push-dma"
+    if operations(transfer, sub_iterations) * MIN_COPIES > MAX_COPIES:
+        return f"dma queues every sub-iteration by itself: use at most {MAX_COPIES // MIN_COPIES} sub-iterations"
+    return None
+
+
+def operations(transfer: Transfer, sub_iterations: int) -> int:
+    """Every pass is a copy of its own."""
+    return sub_iterations
+
+
+def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> DmaExecutor:
+    """Return what makes the one copy in ``operands``."""
+    (only,) = operands
+    return DmaExecutor(place.gpu, only)
 
 
 class DmaExecutor:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pytest_transferbench.engine.device import DeviceContext
-from pytest_transferbench.engine.executors.base import Geometry, Operands
+from pytest_transferbench.engine.executors.base import Executor, Geometry, Operands, Place
 from pytest_transferbench.engine.pattern import key_of
-from pytest_transferbench.node import Device
+from pytest_transferbench.node import Device, Node
 from pytest_transferbench.runtime import Stream
+from pytest_transferbench.transfer import Transfer
 
 WRITE_KEY = key_of(0, 0x5752)
 """The key of what a write-only transfer writes."""
@@ -20,7 +21,36 @@ WRITE_KEY = key_of(0, 0x5752)
 _SHAPES = {"gfx90a": (256, 8), "gfx94": (256, 4), "gfx95": (256, 4), "gfx": (256, 4), "sm_": (512, 8)}
 
 
-def geometry(device: Device, nbytes: int, subexecutors: int, local: bool, together: int = 1) -> Geometry:
+SUMS_BYTES = 256
+"""Room for the sum that a read-only launch adds to, and for the one it must find."""
+
+
+def geometry(transfer: Transfer, node: Node, together: int) -> Geometry:
+    """Return blocks and their shape for one of ``together`` Transfers that run at the same time."""
+    device = node.device(transfer.executor.index)
+    return blocks(device, transfer.nbytes, transfer.subexecutors, local=transfer.op == "local", together=together)
+
+
+def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+    """A kernel does whatever its GPU can reach."""
+    return None
+
+
+def operations(transfer: Transfer, sub_iterations: int) -> int:
+    """All passes are in one launch."""
+    return 1
+
+
+def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> Executor:
+    """Return what makes the copies in ``operands``, all in one launch."""
+    stamps = place.take("stamps", 16 * geometry.subexecutors * len(operands) * launches)
+    if len(operands) > 1:
+        table = place.take("table", GfxManyExecutor.ROW_BYTES * len(operands))
+        return GfxManyExecutor(place.gpu, operands, geometry, stamps, table)
+    return GfxExecutor(place.gpu, operands[0], geometry, stamps, sums_at=place.take("sums", SUMS_BYTES))
+
+
+def blocks(device: Device, nbytes: int, subexecutors: int, *, local: bool, together: int = 1) -> Geometry:
     """Return blocks and their shape for one copy of ``nbytes`` by ``device``.
 
     ``subexecutors`` 0 means all compute units, fewer where half a block would have nothing to do: on H200, 64 KiB and
@@ -30,8 +60,8 @@ def geometry(device: Device, nbytes: int, subexecutors: int, local: bool, togeth
     threads, unroll = next(shape for prefix, shape in _SHAPES.items() if device.arch.startswith(prefix))
     useful = max(1, 2 * nbytes // (16 * threads))
     units = device.compute_units * (2 if local else 1)
-    blocks = subexecutors or min(max(1, units // together), useful)
-    return Geometry(blocks, threads, unroll)
+    count = subexecutors or min(max(1, units // together), useful)
+    return Geometry(count, threads, unroll)
 
 
 class GfxExecutor:
