@@ -309,8 +309,8 @@ class CupyRuntime(ABC):
         # A copy from pageable memory may return once it is staged; "blocking" here means that it arrived.
         self.synchronize(CupyStream(device, 0))
 
-    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        self._host.copy(destination, source, nbytes, threads)
+    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+        self._host.copy(destinations, sources, nbytes, threads)
 
     def host_clock(self) -> float:
         return self._host.clock()

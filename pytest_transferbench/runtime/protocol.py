@@ -136,8 +136,11 @@ class Runtime(Protocol):
         """Blocking copy of host bytes to ``pointer``."""
         ...
 
-    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        """Copy with ``threads`` host threads, blocking; on an emulated node it also moves the virtual clock."""
+    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+        """Copy the one source, or the float32 sum of several, to every destination with ``threads`` host threads.
+
+        Blocking; on an emulated node it also moves the virtual clock.
+        """
         ...
 
     def host_clock(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ class EmulatedHost:
     def __init__(self, activation: Activation) -> None:
         self._activation = activation
 
-    def copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
+    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
         try:
-            self._activation.host_copy(destination, source, nbytes, threads)
+            self._activation.host_copy(destinations, sources, nbytes, threads)
         except EmulatorError as error:
             raise RuntimeFault("host copy", HOST, "EmulatorError", str(error)) from error
 

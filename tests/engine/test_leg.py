@@ -90,7 +90,7 @@ def test_every_leg_has_words_of_its_own(bench: Bench, peers: Test) -> None:
     with bench.lease(Case(peers, samples=1, **SMALL)) as lease:
         for leg in lease.legs:
             for index, words in enumerate(leg.slices):
-                assert pattern.check("slice", words.get(), 1, pattern.key_of(index, leg.nonce)).passed
+                assert pattern.check("slice", words.get(), 1, (pattern.key_of(index, leg.nonce),)).passed
         assert len({leg.nonce for leg in lease.legs}) == 3
         with pytest.raises(ValueError, match=r"^(push|pull)[^\n]* has 3 Transfers: ask \.legs for \.peer of each$"):
             _ = lease.peer

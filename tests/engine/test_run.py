@@ -243,7 +243,12 @@ class MovesOnlyTheSampledWords(mutants.Mutant):
         self._copiers = [
             GfxExecutor(
                 lease.bench.device(0),
-                Operands(lease.source_region.pointer + 4 * i, lease.destination.data.pointer + 4 * i, 4, self._plan),
+                Operands(
+                    (lease.legs[0].sources[0].pointer + 4 * i,),
+                    (lease.legs[0].destinations[0].data.pointer + 4 * i,),
+                    4,
+                    self._plan,
+                ),
                 shape,
                 stamps.pointer,
             )
@@ -251,7 +256,7 @@ class MovesOnlyTheSampledWords(mutants.Mutant):
         ]
         self._first = GfxExecutor(
             lease.bench.device(0),
-            Operands(lease.source_region.pointer, lease.destination.data.pointer, 4, self._plan),
+            Operands((lease.legs[0].sources[0].pointer,), (lease.legs[0].destinations[0].data.pointer,), 4, self._plan),
             lease.geometry,
             self.stamps_at,
         )
@@ -285,7 +290,12 @@ class CopiesNothingOnceWarm(mutants.Mutant):
         assert isinstance(self.real, GfxExecutor)
         self._whole = GfxExecutor(
             lease.bench.device(0),
-            Operands(lease.source_region.pointer, lease.destination.data.pointer, lease.plan.nbytes, lease.plan),
+            Operands(
+                (lease.legs[0].sources[0].pointer,),
+                (lease.legs[0].destinations[0].data.pointer,),
+                lease.plan.nbytes,
+                lease.plan,
+            ),
             lease.geometry,
             self.stamps_at,
         )

@@ -41,7 +41,7 @@ def test_host_memory_is_aligned_usable_and_given_back() -> None:
     assert first.owner == HOST
     assert first.pointer % 4096 == second.pointer % 4096 == 0
     runtime.write(first.pointer, b"\x01\x02\x03\x04" * 4, HOST)
-    runtime.host_copy(second.pointer, first.pointer, 16, 2)
+    runtime.host_copy([second.pointer], [first.pointer], 16, 2)
     assert runtime.read(second.pointer, 16, HOST) == b"\x01\x02\x03\x04" * 4
     assert runtime.array(second, 4, 8).tolist() == [0x04030201, 0x04030201]
     runtime.free(first)

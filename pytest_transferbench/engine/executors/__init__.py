@@ -16,6 +16,7 @@ __all__ = [
     "Operands",
     "Place",
     "devices_of",
+    "ends_of",
     "file_of",
     "geometry_of",
     "gfx",
@@ -37,13 +38,21 @@ def geometry_of(transfer: TransferOrTest, node: Node) -> Geometry:
 
 
 def link_of(transfer: Transfer | Message) -> tuple[int, int]:
-    """Return the two ends (devices or ``HOST``) of the link under test; a null end counts as the executor's."""
+    """Return the two ends (devices or ``HOST``) of the link under test; a null end counts as the executor's.
+
+    Of several sources or destinations these are the first.
+    """
     return transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
+
+
+def ends_of(transfer: Transfer | Message) -> tuple[int, ...]:
+    """Return who owns the sources and the destinations (devices or ``HOST``), each once."""
+    return tuple(dict.fromkeys(transfer.owner_of(memory) for memory in (*transfer.sources, *transfer.destinations)))
 
 
 def devices_of(transfer: AnyTransfer) -> set[int]:
     """Return the GPUs that ``transfer`` touches: where its ends are, and where it is carried out."""
-    ends = [end for each in transfer.transfers for end in link_of(each)]
+    ends = [end for each in transfer.transfers for end in ends_of(each)]
     return {end for end in (*ends, transfer.executor.owner) if end != HOST}
 
 
@@ -57,7 +66,6 @@ def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int = 1) -
 
 
 def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
-    source, destination = link_of(transfer)
     executor = transfer.executor
     devices = {device.index for device in node.devices}
     needed = devices_of(transfer)
@@ -69,7 +77,7 @@ def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | N
             return f"{memory}: CUDA has no fine-grained or uncached device memory; use G{memory.index}"
         if memory.on == "host" and memory.index > 0:
             return f"{memory}: host memory is placed on NUMA node 0 only; use C0"
-    for end in (source, destination):
+    for end in ends_of(transfer):
         if executor.on == "device" and end != HOST and end != executor.owner:
             for one, other in ((executor.owner, end), (end, executor.owner)):
                 if not node.link(one, other).peer_access:

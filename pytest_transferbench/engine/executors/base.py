@@ -23,17 +23,16 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Operands:
-    """Where the bytes are: address of slice 0 and of the destination, ``None`` for a null end."""
+    """Where the bytes are: the address of slice 0 of every source, and of every destination; none for a null end."""
 
-    source: int | None
-    destination: int | None
+    sources: tuple[int, ...]
+    destinations: tuple[int, ...]
     nbytes: int
     plan: RotationPlan
 
-    def slice_at(self, slice_index: int) -> int:
-        """Return the address of a source slice."""
-        assert self.source is not None
-        return self.source + slice_index * self.plan.pitch
+    def slices_at(self, slice_index: int) -> tuple[int, ...]:
+        """Return the address of a slice of every source."""
+        return tuple(source + slice_index * self.plan.pitch for source in self.sources)
 
 
 class Executor(Protocol):

@@ -40,7 +40,7 @@ def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launche
 
 
 class CpuExecutor:
-    """Copies with host threads, each an equal share of the bytes."""
+    """Copies or adds up with host threads, each an equal share of the bytes."""
 
     letter = "C"
     wakes_behind_gate = False
@@ -57,7 +57,6 @@ class CpuExecutor:
 
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         operands = self._operands
-        assert operands.destination is not None
         for step in range(passes):
-            source = operands.slice_at((first_slice + step) % operands.plan.slices)
-            self._runtime.host_copy(operands.destination, source, operands.nbytes, self._threads)
+            sources = operands.slices_at((first_slice + step) % operands.plan.slices)
+            self._runtime.host_copy(operands.destinations, sources, operands.nbytes, self._threads)

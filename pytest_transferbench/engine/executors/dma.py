@@ -1,4 +1,4 @@
-"""D: the GPU's copy engine, one copy at a time."""
+"""D: the GPU's copy engine, one copy at a time, to one destination after the other."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | No
     if node.runtime == "rocm" and transfer.op == "pull" and transfer.owner_of(transfer.sources[0]) != HOST:
         return "ROCm runs a copy between GPUs on the source's DMA engine whatever stream it is given: use push-dma"
     if operations(transfer, sub_iterations) * MIN_COPIES > MAX_COPIES:
-        return f"dma queues every sub-iteration by itself: use at most {MAX_COPIES // MIN_COPIES} sub-iterations"
+        most = MAX_COPIES // MIN_COPIES // len(transfer.destinations)
+        return f"dma queues every sub-iteration by itself: use at most {most} sub-iterations"
     return None
 
 
 def operations(transfer: Transfer, sub_iterations: int) -> int:
-    """Every pass is a copy of its own."""
-    return sub_iterations
+    """Every pass is a copy of its own to every destination."""
+    return sub_iterations * len(transfer.destinations)
 
 
 def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> DmaExecutor:
@@ -38,7 +39,7 @@ def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launche
 
 
 class DmaExecutor:
-    """Queues plain asynchronous copies; every pass is a copy of its own, from the next slice."""
+    """Queues plain asynchronous copies; every pass is a copy of its own, from the next slice, to each destination."""
 
     letter = "D"
     wakes_behind_gate = True
@@ -57,7 +58,7 @@ class DmaExecutor:
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         operands, stream = self._operands, self.stream
         assert stream is not None
-        assert operands.destination is not None
         for step in range(passes):
-            source = operands.slice_at((first_slice + step) % operands.plan.slices)
-            self._runtime.dma_copy(operands.destination, source, operands.nbytes, stream)
+            (source,) = operands.slices_at((first_slice + step) % operands.plan.slices)
+            for destination in operands.destinations:
+                self._runtime.dma_copy(destination, source, operands.nbytes, stream)
