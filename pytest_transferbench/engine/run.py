@@ -14,6 +14,7 @@ import numpy as np
 
 from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
 from pytest_transferbench.engine.device import DeviceContext
+from pytest_transferbench.engine.executors import file_of
 from pytest_transferbench.engine.pattern import Keys, Words, key_of
 from pytest_transferbench.engine.validation import Prover
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
@@ -143,6 +144,7 @@ class _Run:
     def context(self) -> dict[str, Any]:
         """Return who executed, on what, with which shape: what the figures belong to."""
         lease, geometry = self.lease, self.lease.geometry
+        remark = file_of(self.case.transfer).remark(lease.legs[0].transfer, self.bench.node)
         return {
             "executor": str(self.case.transfer.executor),
             "launch_device": self.device.index if self.device else HOST,
@@ -157,6 +159,7 @@ class _Run:
             "unroll": geometry.unroll,
             "link_gbps": _one_or_all(leg.link.gbps for leg in lease.legs),
             "source_of_rate": _one_or_all(leg.link.source_of_rate for leg in lease.legs),
+            **({"remark": remark} if remark else {}),
             **self.facts,
         }
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime.host import HostWork, available_bytes, host_words, require_host_index
-from pytest_transferbench.runtime.protocol import Allocation, Kernel, RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
 PEER_ALREADY_ENABLED = 704
@@ -248,6 +248,9 @@ class CupyRuntime(ABC):
 
     @abstractmethod
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None: ...
+
+    @abstractmethod
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None: ...
 
     @abstractmethod
     def stamp_hz(self, device: int) -> float: ...

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from pytest_transferbench.node import HOST
-from pytest_transferbench.runtime.protocol import Allocation, Kernel, RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
 _PAGE_BYTES = 4096
@@ -211,6 +211,9 @@ class HostRuntime:
 
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
         self._refuse("dma_copy", stream.device)
+
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
+        self._refuse("batch_copy", stream.device)
 
     def capture(self, stream: Stream, queue: Callable[[], None]) -> Callable[[], None]:
         self._refuse("capture", stream.device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pytest_transferbench.transfer import Memory
 
@@ -43,6 +43,14 @@ class Stream:
 
     device: int
     handle: int
+
+
+class Copy(NamedTuple):
+    """One of the copies of a batch: addresses and bytes."""
+
+    destination: int
+    source: int
+    nbytes: int
 
 
 class Kernel(Protocol):
@@ -114,6 +122,10 @@ class Runtime(Protocol):
 
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
         """Queue a copy by the DMA engine of ``stream.device`` (on ROCm: kind 1024, DeviceToDeviceNoCU)."""
+        ...
+
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
+        """Queue all copies with one call; they may run in any order, or at the same time."""
         ...
 
     def capture(self, stream: Stream, queue: Callable[[], None]) -> Callable[[], None]:

@@ -114,5 +114,5 @@ def test_a_test_is_refused_for_any_of_its_transfers() -> None:
 def test_every_letter_has_a_file_of_its_word(row: ExecutorKind) -> None:
     home, end = ("C0", "C0") if row.on == "host" else ("G0", "G1")
     file = file_of(parse_transfer(f"{home}->{row.letter}0->{end}", 1 << 20))
-    assert all(callable(getattr(file, name)) for name in ("geometry", "unsupported", "operations", "make"))
+    assert all(callable(getattr(file, name)) for name in ("geometry", "unsupported", "operations", "remark", "make"))
     assert inspect.getfile(file.make) == f"{Path(executors.__file__).parent}/{row.word}.py"

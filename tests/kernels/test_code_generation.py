@@ -139,7 +139,10 @@ def test_a_sum_has_its_loads_of_a_source_under_way(workshop: Workshop, target: T
     need(target)
     made = workshop.order(target, "reduce", geometry(target)).result().kernels["tb_reduce"]
     assert contracts.in_registers(made) == []
-    assert contracts.under_way(made, lambda one: one.kind == "load" and one.width == 16, geometry(target)["TB_UNROLL"]) == []
+    assert (
+        contracts.under_way(made, lambda one: one.kind == "load" and one.width == 16, geometry(target)["TB_UNROLL"])
+        == []
+    )
 
 
 @pytest.mark.parametrize("target", [*TARGETS, *MORE_TARGETS], ids=str)

@@ -87,6 +87,10 @@ class ExecutorFile(Protocol):
         """Return how many operations one copy of ``sub_iterations`` passes queues on its stream."""
         ...
 
+    def remark(self, transfer: Transfer, node: Node) -> str:
+        """Return what a reader of the figures should know of how they come about there; mostly nothing."""
+        ...
+
     def make(self, place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> Executor:
         """Return what moves all ``operands`` at the same time, with stamps for ``launches`` launches."""
         ...

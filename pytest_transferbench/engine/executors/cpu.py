@@ -33,6 +33,11 @@ def operations(transfer: Transfer, sub_iterations: int) -> int:
     return 1
 
 
+def remark(transfer: Transfer, node: Node) -> str:
+    """There is nothing to know."""
+    return ""
+
+
 def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> CpuExecutor:
     """Return what makes the one copy in ``operands``."""
     (only,) = operands

@@ -19,17 +19,27 @@ def geometry(transfer: Transfer, node: Node, together: int) -> Geometry:
 
 def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
     """Return why no copy engine would do what is asked, or would not do it from where it is asked."""
-    if node.runtime == "rocm" and transfer.op == "pull" and transfer.owner_of(transfer.sources[0]) != HOST:
-        return "ROCm runs a copy between GPUs on the source's DMA engine whatever stream it is given: use push-dma"
     if operations(transfer, sub_iterations) * MIN_COPIES > MAX_COPIES:
         most = MAX_COPIES // MIN_COPIES // len(transfer.destinations)
         return f"dma queues every sub-iteration by itself: use at most {most} sub-iterations"
+    return runs_elsewhere(transfer, node)
+
+
+def runs_elsewhere(transfer: Transfer, node: Node) -> str | None:
+    """Return why the copy would be made by another GPU than the one asked."""
+    if node.runtime == "rocm" and transfer.op == "pull" and transfer.owner_of(transfer.sources[0]) != HOST:
+        return "ROCm runs a copy between GPUs on the source's DMA engine whatever stream it is given: use push-dma"
     return None
 
 
 def operations(transfer: Transfer, sub_iterations: int) -> int:
     """Every pass is a copy of its own to every destination."""
     return sub_iterations * len(transfer.destinations)
+
+
+def remark(transfer: Transfer, node: Node) -> str:
+    """There is nothing to know."""
+    return ""
 
 
 def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> DmaExecutor:

@@ -38,6 +38,11 @@ def operations(transfer: Transfer, sub_iterations: int) -> int:
     return 1
 
 
+def remark(transfer: Transfer, node: Node) -> str:
+    """There is nothing to know."""
+    return ""
+
+
 def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> Executor:
     """Return what makes the copies in ``operands``, all in one launch."""
     stamps = place.take("stamps", 16 * geometry.subexecutors * len(operands) * launches)
