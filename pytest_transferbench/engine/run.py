@@ -145,6 +145,7 @@ class _Run:
         """Return who executed, on what, with which shape: what the figures belong to."""
         lease, geometry = self.lease, self.lease.geometry
         remark = file_of(self.case.transfer).remark(lease.legs[0].transfer, self.bench.node)
+        caches = [lease.bench.node.device(owner).last_level_cache_bytes or 0 for owner in lease.owners]
         return {
             "executor": str(self.case.transfer.executor),
             "launch_device": self.device.index if self.device else HOST,
@@ -154,6 +155,7 @@ class _Run:
             "rotation": lease.plan.describe(),
             "slices": lease.plan.slices,
             "span_bytes": lease.plan.span_bytes,
+            "last_level_cache_bytes": max(caches, default=0) or None,
             "subexecutors": geometry.subexecutors,
             "block_threads": geometry.block_threads,
             "unroll": geometry.unroll,
