@@ -15,7 +15,15 @@ from pytest_transferbench.engine.leg import Leg
 from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import Prover
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, copies_per_sample, rotation_budget
+from pytest_transferbench.transfer import (
+    Case,
+    Memory,
+    Method,
+    RotationPlan,
+    Transfer,
+    copies_per_sample,
+    rotation_budget,
+)
 from pytest_transferbench.transfer.case import MAX_COPIES
 
 if TYPE_CHECKING:
@@ -53,8 +61,8 @@ class Lease:
         self.executor = self.make_executor([leg.operands() for leg in self.legs], "", copies)
         self.waker = self.make_executor([leg.scratch_operands() for leg in self.legs], "scratch ", 1)
         self.evictor = None
-        if len(transfer.sources) == len(transfer.destinations) == 1:
-            agents = {end: self.legs[0].agent_of(end) for end in executors.ends_of(transfer.transfers[0])}
+        if isinstance(transfer, Transfer) and len(transfer.sources) == len(transfer.destinations) == 1:
+            agents = {end: self.legs[0].agent_of(end) for end in executors.ends_of(transfer)}
             self.evictor = Evictor(bench.arena, agents, bench.node.host_cache_bytes)
         self.method = self._method(copies)
 

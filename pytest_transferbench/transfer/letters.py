@@ -47,8 +47,8 @@ class MemoryKind:
 EXECUTORS = (
     ExecutorKind("C", "cpu", "host", True, False, True, True, "host threads"),
     ExecutorKind("G", "gfx", "device", True, True, True, True, "a GPU kernel"),
-    ExecutorKind("B", "batch", "device", False, False, False, True, "a GPU's copy engine, many copies in one call"),
     ExecutorKind("D", "dma", "device", False, False, False, True, "a GPU's copy engine"),
+    ExecutorKind("B", "batch", "device", False, False, False, True, "a GPU's copy engine, many copies in one call"),
 )
 """Every executor there is, by TransferBench's letter."""
 
