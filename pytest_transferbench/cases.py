@@ -123,7 +123,8 @@ class _Skips:
 
     def reason(self, case: AnyCase) -> str | None:
         transfer = case.transfer
-        if isinstance(case, MessageCase):  # its blocks follow from its size
+        # A message's blocks follow from its size, and a Test's sizes may differ from each other.
+        if isinstance(transfer, Message | Test):
             return missing(transfer, self.node, self.gpus) or self.unsupported(case, self.node)
         route = (transfer.sources, transfer.executor, transfer.destinations, transfer.subexecutors)
         if route not in self.known:
@@ -189,7 +190,7 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
     ]
     tests = _tests_with_peers(request, gpus, sizes)
     items = [*_planned([*transfers, *tests], request, skips)]
-    made = {(route.op, route.executor.word) for route in routes} | {(test.op, test.executor.word) for test in tests}
+    made = {(route.op, route.executor.word) for route in routes} | {(test.op, test.by) for test in tests}
     items += _nothing_to_run(request, node, gpus, made)
     return Plan(tuple(items), note)
 
@@ -239,9 +240,8 @@ def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:
 
 def missing(transfer: AnyTransfer, node: Node, gpus: tuple[int, ...]) -> str | None:
     """Return why ``transfer`` names a GPU that is not there or not selected, or None."""
-    owners = [transfer.owner_of(memory) for memory in (*transfer.sources, *transfer.destinations)]
     there = {device.index for device in node.devices}
-    for index in sorted({index for index in (*owners, transfer.executor.owner) if index >= 0}):
+    for index in sorted(index for index in transfer.owners if index >= 0):
         if index not in there:
             return f"no GPU {index}: " + (_no_gpu(node) if not there else f"this node has {node.describe_indices()}")
         if index not in gpus:
@@ -319,11 +319,13 @@ def read_transfer(text: str, nbytes: int | None, subexecutors: int) -> TransferO
 def link_class_of(transfer: AnyTransfer, node: Node) -> str:
     """Return the class of the link between the ends of ``transfer``, ``local`` or ``host`` where there is none.
 
-    Where the Transfers of a Test differ, classes are joined by ``+``.
+    Where there are several, of several ends or of the Transfers of a Test, classes are joined by ``+``.
     """
-    ends = zip(transfer.sources, transfer.destinations, strict=True)
     classes = [
-        _link_class(node, transfer.owner_of(source), transfer.owner_of(destination)) for source, destination in ends
+        _link_class(node, each.owner_of(source), each.owner_of(destination))
+        for each in transfer.transfers
+        for source in each.sources
+        for destination in each.destinations
     ]
     return "+".join(dict.fromkeys(classes))
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_transferbench.engine.executors import geometry_of, unsupported
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
-from pytest_transferbench.transfer import Test, Transfer, parse_transfer
+from pytest_transferbench.transfer import Test, Transfer, parse_transfer, parse_transfers, together
 
 
 def node(runtime: str = "rocm", *, large_bar: bool = True, peer: bool = True, arch: str = "gfx942") -> Node:
@@ -55,6 +55,27 @@ def test_refused_with_the_reason(text: str, machine: Node, words: str) -> None:
     assert reason is not None
     assert words in reason
     assert "\n" not in reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(G0->D0->G1G2)", "(G0->D0->G1G2 0 1M): only Transfers of one source and one destination are run"),
+        ("(G1G2->G0->G0)", "only Transfers of one source and one destination are run"),
+        ("(G1->G0.2->G0)", "(G1->G0.2->G0 0 1M): no executor is told which part of gfx to use"),
+        ("(G0->G0->G1)(G1->G1->G0)", "(G0->G0->G1 0 1M) and (G1->G1->G0 0 1M) differ in executor"),
+        ("(G0->G0->G1)(G0->D0->G1)", "differ in executor: such a Test is not run"),
+        ("(G0->G0->G1)(G1->G0->G0)", "differ in op"),
+        ("(G0->G0->G1 0 4M)(G0->G0->G2)", "differ in bytes"),
+        ("(G0->G0->G1 8 4M)(G0->G0->G2 4 4M)", "differ in subexecutors"),
+        ("(G0->D0->G1)(G0->D0->G2)", "(G0->D0->G1 0 1M) in a Test: only gfx with memory at both ends is run there"),
+        ("(N->G0->G1)(N->G0->G2)", "only gfx with memory at both ends is run there"),
+    ],
+)
+def test_what_no_executor_carries_out(text: str, said: str) -> None:
+    reason = unsupported(together(parse_transfers(text, 1 << 20)), node())
+    assert reason is not None
+    assert said in reason
 
 
 def test_dma_pull_is_real_on_cuda() -> None:

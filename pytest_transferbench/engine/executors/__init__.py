@@ -8,7 +8,7 @@ from pytest_transferbench.engine.executors.cpu import CpuExecutor
 from pytest_transferbench.engine.executors.dma import DmaExecutor
 from pytest_transferbench.engine.executors.gfx import GfxExecutor, GfxManyExecutor
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import AnyTransfer, Message, Transfer, TransferOrTest
+from pytest_transferbench.transfer import AnyTransfer, Message, Test, Transfer, TransferOrTest
 from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
 
 __all__ = [
@@ -60,7 +60,31 @@ def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int = 1) -
     A function of recorded facts alone: nothing is opened or allocated to answer.
     """
     reasons = (_unsupported(each, node, sub_iterations) for each in transfer.transfers)
-    return next((reason for reason in reasons if reason is not None), None)
+    return _not_run_yet(transfer) or next((reason for reason in reasons if reason is not None), None)
+
+
+def _not_run_yet(transfer: TransferOrTest) -> str | None:
+    """Say what a Transfer or a Test may be, and no executor carries out."""
+    for each in transfer.transfers:
+        if len(each.sources) > 1 or len(each.destinations) > 1:
+            return f"{each.notation()}: only Transfers of one source and one destination are run"
+        if each.executor.sub_index is not None:
+            return f"{each.notation()}: no executor is told which part of {each.executor.word} to use"
+    first = transfer.transfers[0]
+    for each in transfer.transfers[1:]:
+        for what, mine, common in (
+            ("executor", each.executor, first.executor),
+            ("op", each.op, first.op),
+            ("bytes", each.nbytes, first.nbytes),
+            ("subexecutors", each.subexecutors, first.subexecutors),
+        ):
+            if mine != common:
+                return f"{first.notation()} and {each.notation()} differ in {what}: such a Test is not run"
+    if isinstance(transfer, Test):
+        for each in transfer.transfers:
+            if each.executor.kind != "G" or any(memory.on == "none" for memory in (*each.sources, *each.destinations)):
+                return f"{each.notation()} in a Test: only gfx with memory at both ends is run there"
+    return None
 
 
 def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
