@@ -4,6 +4,7 @@ Everything here is a value or a function of values; only the standard library is
 """
 
 from pytest_transferbench.transfer.case import NOMINAL_GBPS, AnyCase, Case, MessageCase, copies_per_sample
+from pytest_transferbench.transfer.config import Config, parse_config
 from pytest_transferbench.transfer.ends import Executor, Memory, Places, parse_executor, parse_memory
 from pytest_transferbench.transfer.letters import (
     EXECUTORS,
@@ -38,6 +39,7 @@ __all__ = [
     "AnyCase",
     "AnyTransfer",
     "Case",
+    "Config",
     "End",
     "Executor",
     "ExecutorKind",
@@ -59,6 +61,7 @@ __all__ = [
     "executor_kind",
     "format_size",
     "memory_kind",
+    "parse_config",
     "parse_executor",
     "parse_line",
     "parse_memory",
