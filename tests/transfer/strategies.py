@@ -14,7 +14,6 @@ from pytest_transferbench.transfer import (
     Transfer,
     executor_kind,
 )
-from pytest_transferbench.transfer.transfer import MAX_ENDS
 
 indices = st.integers(0, 12)
 memories = st.builds(Memory, st.sampled_from([row.letter for row in MEMORIES if row.on != "none"]), indices)
