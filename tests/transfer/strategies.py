@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pytest_transferbench.transfer import (
     EXECUTORS,
     MAX_BYTES,
+    MAX_ENDS,
     MEMORIES,
     Executor,
     Memory,

@@ -19,6 +19,7 @@ struct Allocation {
   int device = 0;    // the device that was current when they were asked for
   MemoryKind kind = MemoryKind::Device;
   unsigned flags = 0;
+  uint64_t number = 0;  // that of no other allocation; larger than that of any made before
   bool owned = true;  // false: registered host memory and the data of loaded modules
   uintptr_t mapping = 0;
   size_t mapping_size = 0;
