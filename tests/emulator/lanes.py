@@ -91,7 +91,7 @@ class Lanes:
             self._let_gates_begin(stack)
             self.gate.word.value = self.gate.epoch
             begun = {
-                number: hip.activation.begin_host_copy(pair[1], pair[0], lane.copies[0].nbytes, lane.threads)
+                number: hip.activation.begin_host_copy([pair[1]], [pair[0]], lane.copies[0].nbytes, lane.threads)
                 for number, lane in enumerate(lanes)
                 if lane.device == HOST
                 for pair in pairs[number]

@@ -65,6 +65,38 @@ HIP_API double transferbench_emulator_host_clock() { return host_clock(); }
 
 namespace {
 
+// The owner of one end of a host copy; an error for a range that host threads cannot address.
+hipError_t resolve_host_end(const void* pointer, size_t nbytes, int& owner) {
+  owner = HOST;
+  const auto allocation = memory().find(pointer);
+  if (!allocation) return hipSuccess;  // pageable memory of the program
+  if (!allocation->holds(reinterpret_cast<uintptr_t>(pointer), nbytes)) return hipErrorInvalidValue;
+  if (allocation->kind == MemoryKind::Device && !model().large_bar) return hipErrorInvalidDevicePointer;
+  owner = allocation->owner;
+  return hipSuccess;
+}
+
+struct HostEnds {
+  std::vector<char*> destinations;
+  std::vector<const char*> sources;
+
+  void work(size_t at, size_t length) const {
+    const void* result = sources[0] + at;
+    if (sources.size() > 1) {
+      auto* total = reinterpret_cast<float*>(destinations[0] + at);
+      for (size_t i = 0; i < length / sizeof(float); ++i) {
+        float sum = reinterpret_cast<const float*>(sources[0] + at)[i];
+        for (size_t s = 1; s < sources.size(); ++s) sum += reinterpret_cast<const float*>(sources[s] + at)[i];
+        total[i] = sum;
+      }
+      result = total;
+    }
+    for (char* destination : destinations) {
+      if (destination + at != result) std::memcpy(destination + at, result, length);
+    }
+  }
+};
+
 struct HostCopy {
   OperationPtr operation;
   double seconds_alone;
@@ -72,42 +104,44 @@ struct HostCopy {
 
 }  // namespace
 
-// A copy by host threads, made at once. On the virtual clock it begins now and does not move the clock: others can be under
-// way, too, and GPUs be waited for meanwhile. Returns a handle, or null and a negative hipError_t.
-HIP_API void* transferbench_emulator_begin_host_copy(void* destination, const void* source, size_t nbytes, int threads,
-                                                     int* refused) {
-  const Model& m = model();
-  int owners[2] = {HOST, HOST};
-  const void* ends[2] = {source, destination};
+// A copy of the one source, or the sum of several, by host threads, made at once. On the virtual clock it begins now
+// and does not move the clock: others can be under way, too, and GPUs be waited for meanwhile. Returns a handle, or
+// null and a negative hipError_t.
+HIP_API void* transferbench_emulator_begin_host_copy(void* const* destinations, size_t destination_count,
+                                                     const void* const* sources, size_t source_count, size_t nbytes,
+                                                     int threads, int* refused) {
   auto refuse = [&](hipError_t error) {
     *refused = -error;
     return nullptr;
   };
-  for (int end = 0; end < 2; ++end) {
-    const auto allocation = memory().find(ends[end]);
-    if (!allocation) continue;  // pageable memory of the program
-    if (!allocation->holds(reinterpret_cast<uintptr_t>(ends[end]), nbytes)) return refuse(hipErrorInvalidValue);
-    if (allocation->kind == MemoryKind::Device && !m.large_bar) return refuse(hipErrorInvalidDevicePointer);
-    owners[end] = allocation->owner;
+  if (threads < 1 || !destination_count || !source_count || runtime().devices.empty()) {
+    return refuse(hipErrorInvalidValue);
   }
-  if (threads < 1 || runtime().devices.empty()) return refuse(hipErrorInvalidValue);
+  HostEnds ends;
+  std::vector<int> from(source_count), to(destination_count);
+  for (size_t i = 0; i < source_count; ++i) {
+    if (const hipError_t error = resolve_host_end(sources[i], nbytes, from[i])) return refuse(error);
+    ends.sources.push_back(static_cast<const char*>(sources[i]));
+  }
+  for (size_t i = 0; i < destination_count; ++i) {
+    if (const hipError_t error = resolve_host_end(destinations[i], nbytes, to[i])) return refuse(error);
+    ends.destinations.push_back(static_cast<char*>(destinations[i]));
+  }
   settle();
   const auto count = static_cast<size_t>(threads);
   const size_t share = (nbytes / count + 4095) / 4096 * 4096;
   std::vector<std::thread> helpers;
   for (size_t at = 0; at < nbytes && share; at += share) {
-    const size_t length = std::min(share, nbytes - at);
-    helpers.emplace_back([=] {
-      std::memcpy(static_cast<char*>(destination) + at, static_cast<const char*>(source) + at, length);
-    });
+    helpers.emplace_back([&ends, at, length = std::min(share, nbytes - at)] { ends.work(at, length); });
   }
   for (std::thread& helper : helpers) helper.join();
-  const int from = owners[0], to = owners[1];
-  count_moved(from, to, nbytes);
+  for (const int owner : from) count_moved(owner, to[0], nbytes);
+  for (size_t i = 1; i < destination_count; ++i) count_moved(HOST, to[i], nbytes);
+  const double alone = host_copy_price({}, from, to, nbytes, threads).data_end;
   const OperationPtr copy = begin_host_copy([=](const OperationStart& start, Caches) {
     return host_copy_price(start, from, to, nbytes, threads);
   });
-  return new HostCopy{copy, host_copy_price({}, from, to, nbytes, threads).data_end};
+  return new HostCopy{copy, alone};
 }
 
 // Waits until a copy is over and raises the host's clock to that. Returns the virtual seconds that it took.

@@ -64,8 +64,8 @@ Outcome shader_outcome(int device, std::shared_ptr<const Traffic> traffic) {
   return made;
 }
 
-// DMA engines read past the caches; a shader of the runtime reads through them, with every compute unit. Between GPUs it
-// has the engines' curve where they have one for small copies.
+// DMA engines read past the caches; a shader of the runtime reads through them, with every compute unit. Between GPUs
+// it has the engines' curve where they have one for small copies.
 Outcome copy_outcome(int device, int from, int to, const void* source, size_t nbytes, bool dma, double issue) {
   count_copy(device, dma);
   if (dma || (from != to && model().dma.small_max)) {

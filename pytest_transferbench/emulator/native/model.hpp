@@ -28,7 +28,7 @@ struct Link {
 struct DmaEngine {
   double issue = 0;
   double rate = 0;
-  // Copies of up to small_max bytes have a curve and a rate of their own; larger ones have this set-up. 0: all are alike.
+  // Copies of up to small_max bytes have a curve and a rate of their own, larger ones this set-up. 0: all are alike.
   size_t small_max = 0;
   double small_rate = 0, large_setup = 0;
   size_t peer_minimum = 0;  // copies between GPUs up to this size run as a shader unless the kind forbids it

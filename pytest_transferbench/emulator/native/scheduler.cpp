@@ -220,8 +220,9 @@ bool is_stuck(Grid& grid, bool just_asked) {
   unsigned blocks = 0;
   for (const Grid::Stillness& still : grid.stillness) {
     if (still.activity != activity || !(still.watchable || just_asked)) continue;
-    const auto& pollers = still.pollers;
-    if (std::any_of(pollers.begin(), pollers.end(), [](const Poller& poller) { return poller.has_news(); })) return false;
+    for (const Poller& poller : still.pollers) {
+      if (poller.has_news()) return false;
+    }
     blocks += still.blocks;
   }
   return blocks == grid.resident;

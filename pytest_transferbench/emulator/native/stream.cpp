@@ -42,10 +42,9 @@ void Stream::take_queue() {
   std::lock_guard lock(timeline().mutex);
   if (queue_) return;
   std::vector<HardwareQueue*>& queues = runtime().devices[device]->queues;
-  const auto fewest = std::min_element(queues.begin(), queues.end(), [](const HardwareQueue* one, const HardwareQueue* other) {
+  queue_ = *std::min_element(queues.begin(), queues.end(), [](const HardwareQueue* one, const HardwareQueue* other) {
     return one->streams < other->streams;
   });
-  queue_ = *fewest;
   ++queue_->streams;
 }
 

@@ -45,7 +45,8 @@ void Timeline::drop(HardwareQueue& queue) {
   queues_.remove_if([&](const HardwareQueue& other) { return &other == &queue; });
 }
 
-OperationPtr Timeline::add(HardwareQueue& queue, Job job, int device, std::vector<OperationPtr> after, double enqueued) {
+OperationPtr Timeline::add(HardwareQueue& queue, Job job, int device, std::vector<OperationPtr> after,
+                           double enqueued) {
   auto made = std::make_shared<Operation>();
   made->job = std::move(job);
   made->device = device;

@@ -67,7 +67,8 @@ struct Outcome {
 
 // What is enqueued.
 struct Job {
-  // Carries it out; none where there is nothing to do. `about` is when it would begin if nothing disturbed those before.
+  // Carries it out; none where there is nothing to do. `about` is when it would begin if nothing had disturbed those
+  // before it.
   std::function<Outcome(double about)> execute;
   Data data = Data::None;  // of a job without a price
   bool by_engine = false, over_xgmi = false;  // a DMA engine of `engine_of` is busy with it

@@ -216,32 +216,33 @@ Price dma_price(const OperationStart& start, int from, int to, size_t nbytes, do
   return price;
 }
 
-// Every thread has its rate; together they go no faster than the link they share, or than all of the CPU.
-Price host_copy_price(const OperationStart& start, int from, int to, size_t nbytes, int threads) {
+// Every thread has its rate, for all that it reads and for all that it writes; together they go no faster than the link
+// they share, or than all of the CPU.
+Price host_copy_price(const OperationStart& start, const std::vector<int>& from, const std::vector<int>& to,
+                      size_t nbytes, int threads) {
   const Model& m = model();
   const int working = std::min(threads, m.cpu.threads);
   const auto bytes = static_cast<double>(nbytes);
-  double seconds = 0;
-  auto consider = [&](double rate) { seconds = std::max(seconds, bytes / rate); };
-  consider(working * m.cpu.local_rate);
-  if (from != HOST) {
-    consider(working * m.cpu.from_device_rate);
-    consider(m.link(from, HOST).rate);
+  double reading = 0, writing = 0, crossing = bytes / (working * m.cpu.local_rate);
+  Needs needs;
+  for (const int owner : from) {
+    reading += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.from_device_rate));
+    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(owner, HOST).rate);
+    needs.of_reading(owner, bytes);
+    needs.of_link(owner, HOST, bytes, &Link::rate);
   }
-  if (to != HOST) {
-    consider(working * m.cpu.to_device_rate);
-    consider(m.link(HOST, to).rate);
+  for (const int owner : to) {
+    writing += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.to_device_rate));
+    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(HOST, owner).rate);
+    needs.of_link(HOST, owner, bytes, &Link::rate);
+    needs.of_writing(owner, bytes);
   }
+  const double seconds = std::max({reading, writing, crossing});
+  needs.of_cpu(static_cast<double>(working) / m.cpu.threads, seconds);
   Price price;
   price.data_begin = start.at;
   price.data_end = price.at_least = start.at + seconds;
   price.data = Data::Moved;
-  Needs needs;
-  needs.of_cpu(static_cast<double>(working) / m.cpu.threads, seconds);
-  needs.of_reading(from, bytes);
-  needs.of_link(from, HOST, bytes, &Link::rate);
-  needs.of_link(HOST, to, bytes, &Link::rate);
-  needs.of_writing(to, bytes);
   price.flow = needs.flow(bytes, seconds);
   return price;
 }

@@ -6,9 +6,9 @@
 
 namespace emulator {
 
-// A shader that moved these bytes. Alone: F + bytes / rate over the way that takes longest, with F = launch + the longer
-// of first[class of the way whose data it waits for] and first_store[class of the way it stores over] + the walk for a
-// lost translation. Right behind another one its set-up hides behind the data still moving:
+// A shader that moved these bytes. Alone: F + bytes / rate over the way that takes longest, with F = launch + the
+// longer of first[class of the way whose data it waits for] and first_store[class of the way it stores over] + the walk
+// for a lost translation. Right behind another one its set-up hides behind the data still moving:
 // max(F, F - overlap + bytes / rate).
 Price shader_price(const OperationStart& start, int device, const Traffic& traffic, Caches caches);
 
@@ -18,12 +18,13 @@ Price shader_price(const OperationStart& start, int device, const Traffic& traff
 std::vector<double> lap_ends(int device, const std::vector<Lap>& laps, const Ways& rest, const Traffic& all,
                              Caches caches);
 
-// A copy that a DMA engine makes, or a shader where the engines' curve is its, too: issue + bytes / rate, at the slower of
-// engine and link, or the two curves of models/mi300x-8.toml.
+// A copy that a DMA engine makes, or a shader where the engines' curve is its, too: issue + bytes / rate, at the slower
+// of engine and link, or the two curves of models/mi300x-8.toml.
 Price dma_price(const OperationStart& start, int from, int to, size_t nbytes, double issue);
 
-// A copy by threads of the host, from which and to which owner.
-Price host_copy_price(const OperationStart& start, int from, int to, size_t nbytes, int threads);
+// A copy by threads of the host, from the memory of these owners into that of those.
+Price host_copy_price(const OperationStart& start, const std::vector<int>& from, const std::vector<int>& to,
+                      size_t nbytes, int threads);
 
 // Adds what a lap moved to what all moved.
 void add_bytes(Ways& to, const Ways& more);
