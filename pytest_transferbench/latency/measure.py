@@ -1,4 +1,4 @@
-"""One message case, measured: every word compared first, then every iteration timed and what arrived added up."""
+"""One message case, measured: a trial first, then every iteration timed; every word of both compared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 
 from pytest_transferbench.engine.clocks import Clocks
 from pytest_transferbench.latency.ring import (
-    CHECKED_ITERATIONS,
     MODULUS,
-    PAYLOAD_STEP,
-    PAYLOAD_TURN,
+    PLACE_STEP,
+    PLACE_TURN,
+    TRIAL_ITERATIONS,
     Launch,
-    Report,
     Ring,
 )
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
@@ -98,18 +97,13 @@ class _Run:
         self._sent = 0
 
     def take(self) -> None:
-        """Compare, then time; raises ``_EndedError`` where a wait was given up or data is wrong."""
+        """Try, then time; raises ``_EndedError`` where a wait was given up or data is wrong."""
         if self.case.validate == "end":
-            self._compare(self._send(CHECKED_ITERATIONS, checked=True, what="checked"), "checked", CHECKED_ITERATIONS)
-        each = self.case.validate == "each"
+            self._send(TRIAL_ITERATIONS, hashed=True, what="trial")
         iterations = self.case.warmups + self.case.samples
         rejected: list[str] = []
         for _ in range(TRIES):
-            launch = self._send(iterations, checked=each, what="timed")
-            if each:
-                self._compare(launch, "timed", iterations)
-            elif self.case.validate == "end":
-                self._add_up(launch, iterations)
+            launch = self._send(iterations, hashed=self.case.validate == "each", what="timed")
             objection = self._objection(launch)
             if objection is None:
                 self._keep(launch, rejected)
@@ -148,14 +142,17 @@ class _Run:
         """8-byte words of data in a message; the last line is filled up."""
         return self.ring.lines * self.message.protocol.data_bytes // 8
 
-    def _send(self, iterations: int, *, checked: bool, what: str) -> Launch:
+    def _send(self, iterations: int, *, hashed: bool, what: str) -> Launch:
+        """Send messages and prove them; raises ``_EndedError`` where a wait was given up or data is wrong."""
         send = self.ring.ping_pong if self.message.round_trip else self.ring.send
-        launch = send(iterations, checked=checked)
+        launch = send(iterations, hashed=hashed)
         self._sent += iterations
         late = self._late(launch)
         if late is not None:
             self.faults.append(Fault("TIMEOUT", f"{late} of {iterations} in the {what} pass"))
             raise _EndedError
+        if self.case.validate != "off":
+            self._prove(launch, what, iterations)
         return launch
 
     def _late(self, launch: Launch) -> str | None:
@@ -179,34 +176,27 @@ class _Run:
     def _answer(self) -> str:
         return "the line" if self.message.round_trip else "the ACK"
 
-    def _compare(self, launch: Launch, what: str, iterations: int) -> None:
-        """Keep what the receivers' own comparison of every word found."""
+    def _prove(self, launch: Launch, what: str, iterations: int) -> None:
+        """Keep what comparing every word gave, and whether every word was there to be compared."""
+        report = launch.sender if self.message.round_trip else launch.receiver
+        name = f"the {what} {'laps' if self.message.round_trip else 'messages'}"
         words = 2 * self._words * iterations
-        sides = [("receiver", launch.receiver)] + [("sender", launch.sender)] * self.message.round_trip
-        for side, report in sides:
-            name = f"the {what} messages" if len(sides) == 1 else f"the {what} laps at the {side}"
-            self._keep_check(_compared(name, words, report))
-
-    def _add_up(self, launch: Launch, iterations: int) -> None:
-        """Compare the sum of all words that arrived with the one it must be: the proof of the timed messages."""
-        flags = range(launch.first_flag, launch.first_flag + iterations)
-        if self.message.round_trip:
-            expected = PAYLOAD_STEP * _sum_below(iterations) + PAYLOAD_TURN * sum(flags)
+        if report.wrong_words:
+            check = Check(name, words, report.wrong_words, report.wrong_bytes, report.first, report.last, report.mask)
+        elif report.sum != (expected := self._expected_sum(launch, iterations)):
+            said = f"sum {report.sum:#x} instead of {expected:#x}: a word was not taken, or more than once"
+            check = Check.of_sum(name, words, said)
         else:
-            expected = PAYLOAD_STEP * _sum_below(self._words) * iterations + PAYLOAD_TURN * sum(flags) * self._words
-        expected %= MODULUS
-        words = 2 * iterations * (1 if self.message.round_trip else self._words)
-        found = launch.sender.sum if self.message.round_trip else launch.receiver.sum
-        if found == expected:
-            self._keep_check(Check("the timed messages", words))
-        else:
-            said = f"sum {found:#x} instead of {expected:#x}"
-            self._keep_check(Check("the timed messages", words, words, 4 * words, found=said))
-
-    def _keep_check(self, check: Check) -> None:
-        self.checks = [kept for kept in self.checks if kept.what != check.what] + [check]
+            check = Check(name, words)
+        self.checks = [kept for kept in self.checks if kept.what != name] + [check]
         if not check.passed:
             raise _EndedError
+
+    def _expected_sum(self, launch: Launch, iterations: int) -> int:
+        flags = sum(range(launch.first_flag, launch.first_flag + iterations))
+        if self.message.round_trip:  # one message of as many words as there are laps, each with another flag
+            return (PLACE_STEP * _sum_below(iterations) + PLACE_TURN * flags) % MODULUS
+        return (PLACE_STEP * _sum_below(self._words) * iterations + PLACE_TURN * flags * self._words) % MODULUS
 
     def _objection(self, launch: Launch) -> str | None:
         """Say why the timed messages cannot be believed; ``None`` when they can."""
@@ -241,9 +231,3 @@ class _Run:
 
 def _sum_below(count: int) -> int:
     return count * (count - 1) // 2
-
-
-def _compared(name: str, words: int, report: Report) -> Check:
-    if not report.wrong_words:
-        return Check(name, words)
-    return Check(name, words, report.wrong_words, report.wrong_bytes, report.first, report.last, report.mask)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 ORDERS = {"packed": 0, "drained": 1, "written back": 2, "fenced": 3}
 """``TB_ORDER`` of ``ll.hip``."""
-PAYLOAD_STEP, PAYLOAD_TURN = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
-"""Word ``i`` of the message with flag ``f`` is ``i * step + f * turn`` modulo 2**64, where it is not hashed."""
+PLACE_STEP, PLACE_TURN = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
+"""``tb_place`` of word ``i`` of the message with flag ``f`` is ``i * step + f * turn`` modulo 2**64."""
 MODULUS = 2**64
-CHECKED_ITERATIONS = 2
-"""Messages compared word by word before the timed ones: the second overwrites what the first has left."""
+TRIAL_ITERATIONS = 2
+"""Hashed messages before the timed ones: the second overwrites what the first has left."""
 NEVER = MODULUS - 1
 """What a report says of a wait that nobody gave up, and of a wrong word that nobody saw."""
 
@@ -88,7 +88,7 @@ class Ring:
         self._ring_bytes = self.lines * message.protocol.line_bytes
         self._ring = take("ring", Memory(self.kind, message.destination.index), self._ring_bytes).pointer
         self._ack = take("ack", Memory(self.kind, message.source.index), _ACK_BYTES).pointer
-        own_bytes = _STAMPS_AT + 8 * (1 + max(CHECKED_ITERATIONS, case.warmups + case.samples))
+        own_bytes = _STAMPS_AT + 8 * (1 + max(TRIAL_ITERATIONS, case.warmups + case.samples))
         self._sender_report = take("sender", Memory("G", message.source.index), own_bytes).pointer
         self._receiver_report = take("receiver", Memory("G", message.destination.index), own_bytes).pointer
 
@@ -103,31 +103,31 @@ class Ring:
             blocks=self.case.blocks,
             block_threads=BLOCK_THREADS,
             ring_kind=self.kind,
-            checked=self.case.validate == "each",
+            hashed=self.case.validate == "each",
             link_class=str(self.link.link_class),
         )
 
-    def send(self, iterations: int, *, checked: bool) -> Launch:
+    def send(self, iterations: int, *, hashed: bool) -> Launch:
         """Send ``iterations`` messages, one after the other; blocking. Raises ``RuntimeFault``.
 
-        With ``checked`` the payload is hashed and every word is compared where it arrives.
+        Every word is compared where it arrives; with ``hashed`` it takes longer to make.
         """
         first_flag = self._next_flags(iterations)
         count = (np.uint32(self.lines), np.uint32(iterations), np.uint64(first_flag))
         ring, ack = np.uint64(self._ring), np.uint64(self._ack)
         arrived = np.uint64(self._receiver_report + _ARRIVED_AT)
-        receive = self._kernel(self.receiver.index, "tb_ll_receive", checked)
-        send = self._kernel(self.sender.index, "tb_ll_send", checked)
+        receive = self._kernel(self.receiver.index, "tb_ll_receive", hashed)
+        send = self._kernel(self.sender.index, "tb_ll_send", hashed)
         to_receive = (ring, ack, arrived, np.uint64(self._receiver_report))
         to_send = (ring, ack, np.uint64(self._sender_report + _STAMPS_AT), np.uint64(self._sender_report))
         return self._run(receive, to_receive, send, to_send, count, first_flag, self.case.blocks, BLOCK_THREADS)
 
-    def ping_pong(self, laps: int, *, checked: bool) -> Launch:
+    def ping_pong(self, laps: int, *, hashed: bool) -> Launch:
         """Send one line to and fro ``laps`` times; blocking. Raises ``RuntimeFault``."""
         first_flag = self._next_flags(laps)
         there, back = np.uint64(self._ring), np.uint64(self._ack)
-        answer = self._kernel(self.receiver.index, "tb_ll_ping_pong", checked)
-        lead = self._kernel(self.sender.index, "tb_ll_ping_pong", checked)
+        answer = self._kernel(self.receiver.index, "tb_ll_ping_pong", hashed)
+        lead = self._kernel(self.sender.index, "tb_ll_ping_pong", hashed)
         stamps = [np.uint64(report + _STAMPS_AT) for report in (self._receiver_report, self._sender_report)]
         to_answer = (back, there, stamps[0], np.uint64(self._receiver_report), np.uint32(0))
         to_lead = (there, back, stamps[1], np.uint64(self._sender_report), np.uint32(1))
@@ -194,12 +194,12 @@ class Ring:
             first = self.bench.next_nonce(count)
         return first
 
-    def _kernel(self, device: int, name: str, checked: bool) -> Kernel:
-        return self.runtime.compile(device, "ll", (name,), self._defines(checked))[name]
+    def _kernel(self, device: int, name: str, hashed: bool) -> Kernel:
+        return self.runtime.compile(device, "ll", (name,), self._defines(hashed))[name]
 
-    def _defines(self, checked: bool) -> dict[str, int]:
+    def _defines(self, hashed: bool) -> dict[str, int]:
         protocol = self.case.transfer.protocol
-        return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_CHECKED": int(checked)}
+        return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_HASHED": int(hashed)}
 
     @staticmethod
     def _report(words: npt.NDArray[np.uint64]) -> Report:

@@ -50,9 +50,10 @@ def _caption(record: Record) -> str:
 
 def _status(record: Record) -> str:
     """``[OK]`` is about the data, as in RCCL's tool; a verdict on the figure stands behind it."""
-    wrong = sum(check["wrong_words"] for check in record["checks"])
+    wrong = [check for check in record["checks"] if check["wrong_words"]]
     if wrong:
-        return f"[ERRORS: {wrong}]"
+        least = "at least " if any(check["first"] < 0 for check in wrong) else ""
+        return f"[ERRORS: {least}{sum(check['wrong_words'] for check in wrong)}]"
     if not record.has_bandwidth:
         return f"[{record.verdict}]"
     data = "[OK]" if record["validated"] else "[NOT CHECKED]"

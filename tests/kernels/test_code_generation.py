@@ -76,8 +76,8 @@ CONTRACTS: dict[str, tuple[tuple[str, ...], Contract]] = {
 """Contracts by name: the kinds of protocol they are about, and what breaks them."""
 
 
-def defines(protocol: Protocol, checked: bool = False) -> dict[str, int]:
-    return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_CHECKED": int(checked)}
+def defines(protocol: Protocol, hashed: bool = False) -> dict[str, int]:
+    return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_HASHED": int(hashed)}
 
 
 def geometry(target: Target) -> dict[str, int]:
@@ -119,10 +119,10 @@ def test_a_protocol_is_what_its_code_does(workshop: Workshop, target: Target, pr
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_comparing_words_changes_no_order(workshop: Workshop, target: Target) -> None:
+def test_hashing_words_changes_no_order(workshop: Workshop, target: Target) -> None:
     need(target)
     (protocol,) = protocols("ll128-sc")
-    made = workshop.order(target, "ll", defines(protocol, checked=True)).result()
+    made = workshop.order(target, "ll", defines(protocol, hashed=True)).result()
     for name in ("data before flag", "system scope", "data after flag", "complete before ACK"):
         assert CONTRACTS[name][1](made, "sc") == []
 
@@ -240,7 +240,10 @@ MUTANTS = (
         "complete before ACK",
         "ll128-tf",
         (SM_90,),
-        (("taken.sum += is_data ? word : 0;", ""),),
+        (
+            ("taken.sum += is_data ? difference ^ tb_place(index, flag) : 0;", ""),
+            ("if (!difference || !is_data) return;", "return;"),
+        ),
     ),
     Mutant(
         "polls one after the other",

@@ -25,7 +25,7 @@ from tests.kernels.weak_memory import (
     Machine,
     Model,
     Protocol,
-    payload,
+    place,
 )
 
 SEEDS = range(1, 9)
@@ -80,7 +80,7 @@ def test_a_ping_pong_brings_every_lap_back(builder: Builder, machine: Machine) -
     library = builder.build(hipkernels.source("ll"), LL, machine.words_a_lane)
     for seed in SEEDS:
         run = Exchange(LL, machine, seed, nbytes=8, iterations=50).run(library, "ping_pong")
-        sum_of_laps = sum(int(payload(i + 1, 1 + i)[i]) for i in range(50)) % 2**64
+        sum_of_laps = sum(place(i, 1 + i) for i in range(50)) % 2**64
         for side in (run.sender, run.receiver):
             assert (side.late_at, side.wrong_words, side.sum) == (None, 0, sum_of_laps)
         assert run.ended_after

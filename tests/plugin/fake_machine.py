@@ -56,6 +56,8 @@ class FakeMachine:
     """Cold bandwidth over steady."""
     warm_ratio: float = 1.0
     wrong_words: int = 0
+    wrong_sum: bool = False
+    """Whether what arrived of a message adds up to something else."""
     fault: str | None = None
     lease_fault: str | None = None
     open_fault: str | None = None
@@ -225,7 +227,7 @@ def _measure_message(bench: FakeBench, case: MessageCase, key: str) -> Measureme
         blocks=case.blocks,
         block_threads=256,
         ring_kind=case.ring_kind or "U",
-        checked=False,
+        hashed=False,
         link_class="xGMI",
     )
     return Measurement(
@@ -237,7 +239,11 @@ def _measure_message(bench: FakeBench, case: MessageCase, key: str) -> Measureme
         method=method.to_json(),
         digest=method.digest(),
         arms=() if machine.fault else (Arm("steady", 1, (seconds,) * case.samples),),
-        checks=(Check("the checked messages", 2 * lines, machine.wrong_words, machine.wrong_words, 17, 99, 0x10),),
+        checks=(
+            Check.of_sum("the timed messages", 2 * lines, "sum 0x1 instead of 0x2")
+            if machine.wrong_sum
+            else Check("the timed messages", 2 * lines, machine.wrong_words, machine.wrong_words, 17, 99, 0x10),
+        ),
         faults=(Fault(*machine.fault.split(" ", 1)),) if machine.fault else (),
         context={"runtime": machine.runtime, "wire_gbps": machine.gbps / message.protocol.wire_efficiency},
         emulated=bench.node.emulated,

@@ -104,6 +104,7 @@ def test_faster_than_the_wire_is_impossible(run: RunPytest, machine: FakeMachine
     ("changes", "says", "row"),
     [
         ({"wrong_words": 4}, "*CORRUPT: 4 of 279622 words wrong*", "LL128-sc * [[]ERRORS: 4]"),
+        ({"wrong_sum": True}, "*CORRUPT: at least 1 of 279622 words wrong*", "LL128-sc * [[]ERRORS: at least 1]"),
         (
             {"fault": "TIMEOUT LL128-sc 16M: block 3"},
             "*TIMEOUT: LL128-sc 16M: block 3",

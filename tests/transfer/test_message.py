@@ -126,11 +126,11 @@ def test_a_method_is_rebuilt_and_tells_what_differs() -> None:
         blocks=1,
         block_threads=256,
         ring_kind="U",
-        checked=False,
+        hashed=False,
         link_class="xGMI",
     )
     again = MessageMethod.from_json(method.to_json())
     assert (again, again.digest()) == (method, method.digest())
-    other = MessageMethod.from_json({**method.to_json(), "checked": True})
+    other = MessageMethod.from_json({**method.to_json(), "hashed": True})
     assert other.digest() != method.digest()
-    assert method.differences(other) == ("checked False -> True",)
+    assert method.differences(other) == ("hashed False -> True",)
