@@ -338,16 +338,17 @@ TB_KERNEL(TB_THREADS, 1) tb_ll_receive(tb_u64* ring, tb_u64* ack, tb_u64* arrive
 
 #if TB_ORDER == TB_PACKED
 
-// One line to and fro: the side that leads stores it in `theirs` and waits for it to come back in `mine`.
+// One line to and fro: the side that leads stores it in `theirs` and waits for it to come back in `mine`. Only that side
+// has a seed, the other one has 0: it cannot make the line, but only send back what came.
 // stamps[0] is when this side began, stamps[1 + i] when lap i was over.
-TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps, tb_ll_report* report, tb_u32 leads,
+TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps, tb_ll_report* report, tb_u64 seed,
                              tb_u32 laps, tb_u64 first_flag, tb_u64 ticks) {
   tb_u32 leaving = 0;
   tb_taken taken = {};
   tb_stamp(stamps, 0);
   for (tb_u32 i = 0; i < laps && !leaving; ++i) {
     const tb_u64 flag = first_flag + i;
-    if (leads) tb_put(theirs, tb_payload(i, flag), flag);
+    if (seed) tb_put(theirs, tb_payload(i, flag + seed), flag);
     tb_pair line = tb_load_pair(mine);
     tb_wait wait = {};
     while (!leaving && !tb_has_come(line, flag)) {
@@ -355,9 +356,9 @@ TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps,
       line = tb_load_pair(mine);
     }
     if (leaving) break;
-    if (!leads) tb_put(theirs, tb_data(line), flag);
+    if (!seed) tb_put(theirs, tb_data(line), flag);
     tb_lap(stamps + 1 + i);
-    tb_take(taken, report, true, i, flag, tb_data(line));
+    if (seed) tb_take(taken, report, true, i, flag + seed, tb_data(line));
   }
   report->sum = taken.sum;
   report->wrong_words = taken.wrong_words;

@@ -11,6 +11,7 @@ import numpy as np
 
 from pytest_transferbench.engine.clocks import Clocks
 from pytest_transferbench.latency.ring import (
+    LEADERS_SEED,
     MODULUS,
     PLACE_STEP,
     PLACE_TURN,
@@ -119,6 +120,7 @@ class _Run:
             "link_gbps": self.ring.link.gbps,
             "source_of_rate": self.ring.link.source_of_rate,
             "order": self.message.protocol.order,
+            "seconds_are": "half a round trip" if self.message.round_trip else "a message and its ACK",
             "wire_efficiency": self.message.protocol.wire_efficiency,
             **self.facts,
         }
@@ -157,10 +159,11 @@ class _Run:
 
     def _late(self, launch: Launch) -> str | None:
         """Say in words whose wait was given up first; at the same iteration it is the receiver that misses more."""
+        there, back = ("the line", "the line to come back") if self.message.round_trip else ("the flag", "the ACK")
         waits = [
             (report.given_up, place, side.index, what)
             for place, (report, side, what) in enumerate(
-                ((launch.receiver, self.ring.receiver, "the flag"), (launch.sender, self.ring.sender, self._answer))
+                ((launch.receiver, self.ring.receiver, there), (launch.sender, self.ring.sender, back))
             )
             if report.given_up is not None
         ]
@@ -169,12 +172,9 @@ class _Run:
         (iteration, block), _, gpu, what = min(waits, key=lambda wait: (wait[0][0], wait[1]))
         return (
             f"{self.message.protocol.title} {format_size(self.message.nbytes)}: block {block} on GPU {gpu} waited "
-            f"{self.case.timeout_seconds:g} s for {what} of iteration {iteration}"
+            f"{self.case.timeout_seconds:g} s for {what} {'in lap' if self.message.round_trip else 'of iteration'} "
+            f"{iteration}"
         )
-
-    @property
-    def _answer(self) -> str:
-        return "the line" if self.message.round_trip else "the ACK"
 
     def _prove(self, launch: Launch, what: str, iterations: int) -> None:
         """Keep what comparing every word gave, and whether every word was there to be compared."""
@@ -195,7 +195,7 @@ class _Run:
     def _expected_sum(self, launch: Launch, iterations: int) -> int:
         flags = sum(range(launch.first_flag, launch.first_flag + iterations))
         if self.message.round_trip:  # one message of as many words as there are laps, each with another flag
-            return (PLACE_STEP * _sum_below(iterations) + PLACE_TURN * flags) % MODULUS
+            return (PLACE_STEP * _sum_below(iterations) + PLACE_TURN * (flags + LEADERS_SEED * iterations)) % MODULUS
         return (PLACE_STEP * _sum_below(self._words) * iterations + PLACE_TURN * flags * self._words) % MODULUS
 
     def _objection(self, launch: Launch) -> str | None:

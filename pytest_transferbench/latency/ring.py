@@ -24,6 +24,8 @@ PLACE_STEP, PLACE_TURN = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
 MODULUS = 2**64
 TRIAL_ITERATIONS = 2
 """Hashed messages before the timed ones: the second overwrites what the first has left."""
+LEADERS_SEED = 0x6A09E667F3BCC909
+"""What only the side that leads a ping-pong is told: it is in every lap's line, added to the flag."""
 NEVER = MODULUS - 1
 """What a report says of a wait that nobody gave up, and of a wrong word that nobody saw."""
 
@@ -123,14 +125,17 @@ class Ring:
         return self._run(receive, to_receive, send, to_send, count, first_flag, self.case.blocks, BLOCK_THREADS)
 
     def ping_pong(self, laps: int, *, hashed: bool) -> Launch:
-        """Send one line to and fro ``laps`` times; blocking. Raises ``RuntimeFault``."""
+        """Send one line to and fro ``laps`` times; blocking. Raises ``RuntimeFault``.
+
+        The sender compares what comes back: the receiver cannot make it.
+        """
         first_flag = self._next_flags(laps)
         there, back = np.uint64(self._ring), np.uint64(self._ack)
         answer = self._kernel(self.receiver.index, "tb_ll_ping_pong", hashed)
         lead = self._kernel(self.sender.index, "tb_ll_ping_pong", hashed)
         stamps = [np.uint64(report + _STAMPS_AT) for report in (self._receiver_report, self._sender_report)]
-        to_answer = (back, there, stamps[0], np.uint64(self._receiver_report), np.uint32(0))
-        to_lead = (there, back, stamps[1], np.uint64(self._sender_report), np.uint32(1))
+        to_answer = (back, there, stamps[0], np.uint64(self._receiver_report), np.uint64(0))
+        to_lead = (there, back, stamps[1], np.uint64(self._sender_report), np.uint64(LEADERS_SEED))
         count = (np.uint32(laps), np.uint64(first_flag))
         return self._run(answer, to_answer, lead, to_lead, count, first_flag, 1, 1)
 

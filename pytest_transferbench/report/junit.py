@@ -8,6 +8,7 @@ from pytest_transferbench.report.transport import Record
 
 _FIGURES = ("gbps", "p10_gbps", "cold_gbps", "warm_gbps", "warm_cold")
 _OF_MESSAGES = ("seconds", "p99_seconds")
+_HALF_ROUND_TRIP = "half_round_trip_"
 
 
 def properties(record: Record) -> list[tuple[str, object]]:
@@ -23,7 +24,9 @@ def properties(record: Record) -> list[tuple[str, object]]:
         found.append(("transfer_control", "true"))
     if record["emulated"]:
         found.append(("transfer_emulated", record["emulated"]))
-    if record.has_bandwidth:
+    if record.has_bandwidth and record["op"] == "pingpong":
+        found += [(f"transfer_{_HALF_ROUND_TRIP}{name}", record.figure(name)) for name in _OF_MESSAGES]
+    elif record.has_bandwidth:
         names = (*_FIGURES, *_OF_MESSAGES) if record["protocol"] else _FIGURES
         figures = {name: record.figure(name) for name in names}
         found += [(f"transfer_{name}", value) for name, value in figures.items() if math.isfinite(value)]

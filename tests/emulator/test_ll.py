@@ -131,8 +131,8 @@ def test_ping_pong_laps_are_two_ways(hip: Hip) -> None:
         hip.stream(1) as far,
     ):
         counts = ctypes.c_uint(laps), first_flag, 30 * ll.TICKS_A_SECOND
-        following = (here, there, far_stamps, far_report, ctypes.c_uint(0), *counts)
-        leading = (there, here, near_stamps, near_report, ctypes.c_uint(1), *counts)
+        following = (here, there, far_stamps, far_report, 0, *counts)
+        leading = (there, here, near_stamps, near_report, 12345, *counts)
         assert hip.launch(kernels[1], 1, 1, *following, stream=far) == SUCCESS
         hip.set_device(0)
         assert hip.launch(kernels[0], 1, 1, *leading, stream=near) == SUCCESS

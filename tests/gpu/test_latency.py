@@ -55,3 +55,22 @@ def test_words_swapped_while_time_counts_are_corrupt(any_bench: Bench, protocol:
 @pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
 def test_a_word_that_nobody_took_is_noticed(any_bench: Bench, protocol: Protocol) -> None:
     proof.assert_word_left_out_is_noticed(any_bench, protocol)
+
+
+@pytest.mark.parametrize(("broken", "said"), proof.LOST_LINES, ids=str)
+def test_a_lost_line_of_a_ping_pong_is_a_timeout_that_names_it(
+    any_bench: Bench, broken: proof.Broken, said: str
+) -> None:
+    proof.assert_line_lost(any_bench, broken, said)
+
+
+def test_what_comes_back_wrong_is_counted(any_bench: Bench) -> None:
+    proof.assert_wrong_lap_is_counted(any_bench)
+
+
+def test_what_comes_back_is_what_was_sent(any_bench: Bench) -> None:
+    proof.assert_answer_made_up_is_wrong(any_bench)
+
+
+def test_a_lap_that_nobody_compared_is_noticed(any_bench: Bench) -> None:
+    proof.assert_lap_left_out_is_noticed(any_bench)

@@ -58,7 +58,7 @@ CONTRACTS: dict[str, tuple[tuple[str, ...], Contract]] = {
     "fences where due": (KINDS, lambda made, order: contracts.fences_where_due(_send(made), order)),
     "system scope": (
         KINDS,
-        lambda made, order: contracts.system_scope(_send(made)) + contracts.system_scope(_receive(made)),
+        lambda made, order: [breach for kernel in made.kernels.values() for breach in contracts.system_scope(kernel)],
     ),
     "data after flag": (KINDS[1:], lambda made, order: contracts.data_after_flag_was_seen(_receive(made), order)),
     "complete before ACK": (KINDS, lambda made, order: contracts.complete_before_ack(_receive(made))),

@@ -18,6 +18,7 @@ FIBRES = Path(pytest_transferbench.emulator.__file__).parent / "native"
 COMPILE = ("g++", "-std=c++17", "-fPIC", "-fvisibility=hidden")
 THREADS_A_BLOCK = 256
 NEVER = 2**64 - 1
+LEADERS_SEED = 12345
 
 
 class Model(IntEnum):
@@ -91,7 +92,7 @@ class Message(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("ring", "back", "ack", "arrived", "stamps", "sender", "receiver")),
         *((name, ctypes.c_uint) for name in ("blocks", "lines", "iterations")),
-        *((name, ctypes.c_uint64) for name in ("first_flag", "ticks")),
+        *((name, ctypes.c_uint64) for name in ("first_flag", "ticks", "seed")),
     ]
 
 
@@ -158,6 +159,7 @@ class Exchange:
             iterations=self.iterations,
             first_flag=self.first_flag,
             ticks=self.deadline_ticks,
+            seed=LEADERS_SEED,
         )
         settings = Settings(
             model=self.machine.model,

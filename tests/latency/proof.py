@@ -92,9 +92,10 @@ class Broken:
         return BrokenRing
 
 
-SEND, RECEIVE = "tb_ll_send", "tb_ll_receive"
+SEND, RECEIVE, PING_PONG = "tb_ll_send", "tb_ll_receive", "tb_ll_ping_pong"
 _SENDS = "tb_send_message(ring, share, flag);"
 _ACKS = "tb_store_system(ack, flag);"
+_LEADS, _FOLLOWS = "if (seed) tb_put(", "if (!seed) tb_put(theirs, tb_data(line), flag);"
 _LOOKS = "const tb_u64 difference ="
 _HASHED, _PLAIN = "return x ^ (x >> 31);", "return index * 0x9E3779B97F4A7C15ull + flag * 0xD1B54A32D192ED03ull;"
 
@@ -123,6 +124,17 @@ TIMED_WORD_LEFT_OUT = Broken(
 )
 
 
+LINE_LOST = Broken("line_lost", PING_PONG, ((_LEADS, _LEADS.replace("seed", "seed && i != 3")),))
+ANSWER_LOST = Broken("answer_lost", PING_PONG, ((_FOLLOWS, _FOLLOWS.replace("!seed", "!seed && i != 3")),))
+ANSWER_FLIPPED = Broken(
+    "answer_flipped", PING_PONG, ((_FOLLOWS, _FOLLOWS.replace("(line)", "(line) ^ (i == 5 ? 0x300 : 0)")),)
+)
+ANSWER_MADE_UP = Broken(
+    "answer_made_up", PING_PONG, ((_FOLLOWS, _FOLLOWS.replace("tb_data(line)", "tb_payload(i, flag)")),)
+)
+LAP_LEFT_OUT = Broken("lap_left_out", PING_PONG, (("if (seed) tb_take(", "if (seed && i != 5) tb_take("),))
+
+
 def assert_timeout(bench: Bench, broken: Broken, said: str) -> None:
     """A wait that nobody ends is given up in time, named, and leaves the GPUs usable."""
     case = message_case(bench, "ll128-sc", 64 * 1024, timeout_seconds=DEADLINE_SECONDS)
@@ -134,6 +146,23 @@ def assert_timeout(bench: Bench, broken: Broken, said: str) -> None:
     source, destination = ends(bench)
     assert finding.detail == said.format(source=source, destination=destination)
     assert_whole(bench, case)
+
+
+def assert_line_lost(bench: Bench, broken: Broken, said: str) -> None:
+    case = ping_pong_case(bench, timeout_seconds=DEADLINE_SECONDS)
+    finding = verdict(measure(bench, case, broken.ring))
+    source, destination = ends(bench)
+    assert (finding.verdict, finding.detail) == ("TIMEOUT", said.format(source=source, destination=destination))
+    assert_whole(bench, ping_pong_case(bench))
+
+
+LOST_LINES = (
+    (LINE_LOST, "LL 8: block 0 on GPU {destination} waited 0.3 s for the line in lap 3 of 30 in the timed pass"),
+    (
+        ANSWER_LOST,
+        "LL 8: block 0 on GPU {source} waited 0.3 s for the line to come back in lap 3 of 30 in the timed pass",
+    ),
+)
 
 
 def assert_flag_lost(bench: Bench) -> None:
@@ -177,6 +206,21 @@ def assert_word_left_out_is_noticed(bench: Bench, protocol: Protocol) -> None:
     assert _wrong(measurement, "the timed messages") == (1, 1, -1, -1, 0)
     detail = verdict(measurement).detail
     assert detail.startswith(f"at least 1 of {measurement.checks[-1].words} words wrong, found: sum 0x")
+
+
+def assert_wrong_lap_is_counted(bench: Bench) -> None:
+    """One byte of the low half of what comes back in one lap."""
+    assert _wrong(measure(bench, ping_pong_case(bench), ANSWER_FLIPPED.ring), "the timed laps") == (1, 1, 10, 10, 0x300)
+
+
+def assert_answer_made_up_is_wrong(bench: Bench) -> None:
+    """What comes back is what came, not what the other side could make as well."""
+    count, *_ = _wrong(measure(bench, ping_pong_case(bench), ANSWER_MADE_UP.ring), "the timed laps")
+    assert count == 2 * 30
+
+
+def assert_lap_left_out_is_noticed(bench: Bench) -> None:
+    assert _wrong(measure(bench, ping_pong_case(bench), LAP_LEFT_OUT.ring), "the timed laps") == (1, 1, -1, -1, 0)
 
 
 def _wrong(measurement: Measurement, what: str) -> tuple[int, ...]:

@@ -107,6 +107,23 @@ def test_a_word_that_nobody_took_is_noticed(bench: Bench, protocol: Protocol) ->
     proof.assert_word_left_out_is_noticed(bench, protocol)
 
 
+@pytest.mark.parametrize(("broken", "said"), proof.LOST_LINES, ids=str)
+def test_a_lost_line_of_a_ping_pong_is_a_timeout_that_names_it(bench: Bench, broken: proof.Broken, said: str) -> None:
+    proof.assert_line_lost(bench, broken, said)
+
+
+def test_what_comes_back_wrong_is_counted(bench: Bench) -> None:
+    proof.assert_wrong_lap_is_counted(bench)
+
+
+def test_what_comes_back_is_what_was_sent(bench: Bench) -> None:
+    proof.assert_answer_made_up_is_wrong(bench)
+
+
+def test_a_lap_that_nobody_compared_is_noticed(bench: Bench) -> None:
+    proof.assert_lap_left_out_is_noticed(bench)
+
+
 def test_words_are_counted_where_every_iteration_is_compared(bench: Bench) -> None:
     broken = dataclasses.replace(proof.WORD_FLIPPED, name="word_flipped_each")
     measurement = proof.measure(bench, proof.message_case(bench, LL, 4096, validate="each"), broken.ring)

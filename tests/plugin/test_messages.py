@@ -75,15 +75,22 @@ def test_nvidia_is_told_what_sc_is_there(run: RunPytest, machine: FakeMachine) -
     assert says not in run(*SUITE, "--sizes=16M", "-k", "push-ll128-tf-G0-G1").outlines
 
 
-def test_a_ping_pong_is_labelled_as_half_a_round_trip(run: RunPytest, machine: FakeMachine) -> None:
+def test_a_ping_pong_is_labelled_as_half_a_round_trip(
+    run: RunPytest, machine: FakeMachine, pytester: pytest.Pytester
+) -> None:
     machine.gbps = 0.008
-    result = run(*SUITE, "-k", "pingpong-ll-G0-G1")
+    result = run(*SUITE, "-k", "pingpong-ll-G0-G1", "-v", "--junitxml=j.xml")
     result.stdout.fnmatch_lines(
         [
+            "*PASSED      1.00 us half round trip*",
             "ping-pong G0 <-> G1 (xGMI), uncached memory: half of a lap, median",
-            "LL                  8 B nlines=1        nb=1    half round trip=     1.00 us [[]OK]",
+            "LL                  8 B nlines=1        nb=1    half round trip=     1.00 us [[]OK]*",
         ]
     )
+    found = {each.get("name"): each.get("value") for each in ET.parse(pytester.path / "j.xml").iter("property")}
+    assert float(str(found["transfer_half_round_trip_seconds"])) == pytest.approx(1e-6)
+    assert float(str(found["transfer_half_round_trip_p99_seconds"])) == pytest.approx(1e-6)
+    assert not found.keys() & {"transfer_seconds", "transfer_gbps", "transfer_p10_gbps", "transfer_wire_gbps"}
 
 
 def test_faster_than_the_wire_is_impossible(run: RunPytest, machine: FakeMachine) -> None:
