@@ -34,7 +34,7 @@ _ARRIVED_AT = 8 * _REPORT_WORDS
 _STAMPS_AT = 128
 """Where one side's own memory holds them, in bytes behind its report."""
 _ACK_BYTES = 256
-_FLAG_BITS = 32
+_LOW_HALF = 2**32
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,12 @@ class Ring:
         self.receiver.synchronize()
 
     def _next_flags(self, count: int) -> int:
-        """Return the first of ``count`` flags that nobody has used; LL carries their low half, which must not wrap."""
+        """Return the first of ``count`` flags that nobody has used.
+
+        LL carries their low half: it must not wrap, and where it were 0, a ring of zeros would have it already.
+        """
         first = self.bench.next_nonce(count)
-        while first >> _FLAG_BITS != (first + count) >> _FLAG_BITS:
+        while first % _LOW_HALF + count > _LOW_HALF or first % _LOW_HALF == 0:
             first = self.bench.next_nonce(count)
         return first
 

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from pytest_transferbench.engine import Bench
+from pytest_transferbench.latency.ring import Ring
 from pytest_transferbench.transfer import LL, PROTOCOLS, Message, Protocol, protocols
 from tests.latency import proof
 
@@ -142,6 +143,36 @@ def test_a_clock_without_a_rate_is_invalid_and_both_are_named(
     assert finding.verdict == "INVALID"
     assert "event clock shows" in finding.detail
     assert f"kernel clock nothing: its rate is {hz:g} Hz" in finding.detail
+
+
+@pytest.mark.parametrize("at", [2**32, 2**33])
+@pytest.mark.parametrize("before", [0, 1, 5, 6, 7])
+def test_no_flag_looks_like_a_ring_of_zeros_and_none_wraps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, at: int, before: int
+) -> None:
+    """The first of six timed flags would be so much before the one whose low half is 0, or that one."""
+    with bench.borrow(proof.message_case(bench, LL, 1024), Ring) as ring:
+        monkeypatch.setattr(bench, "_nonce", at - before - 1)  # the next one is one more
+        launch = ring.send(6, hashed=True)
+    assert (launch.receiver.given_up, launch.receiver.wrong_words) == (None, 0)
+    low = launch.first_flag % 2**32
+    assert 0 < low <= 2**32 - 6
+    assert (launch.first_flag == at - before) is (before in (6, 7))
+
+
+def test_no_flag_is_used_twice(bench: Bench) -> None:
+    with bench.borrow(proof.message_case(bench, LL, 8), Ring) as ring:
+        first, second = ring.send(6, hashed=True), ring.send(6, hashed=False)
+    assert second.first_flag >= first.first_flag + 6
+
+
+def test_a_ring_is_empty_when_it_is_used_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where flags would come again: the lines of the launch before must not be taken for new ones."""
+    with bench.borrow(proof.message_case(bench, LL, 1024), Ring) as ring:
+        monkeypatch.setattr(ring, "_next_flags", lambda count: 77)
+        ring.send(1, hashed=True)
+        launch = ring.send(1, hashed=False)  # another payload
+    assert launch.receiver.wrong_words == 0
 
 
 def test_nothing_is_held_afterwards(bench: Bench) -> None:
