@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from pytest_transferbench.engine import Bench
 
 TRIES = 3
-"""How often the timed messages are sent before clocks that disagree make the case INVALID."""
+"""How often the timed messages are sent before clocks that disagree make the case INVALID.
+
+One launch sends them all and is thrown away as a whole: no share of samples that a judge could allow."""
 
 
 class _EndedError(Exception):
@@ -78,7 +80,7 @@ def _measure(bench: Bench, ring: Ring, key: str) -> Measurement:
         arms=tuple(run.arms),
         checks=tuple(run.checks),
         faults=tuple(run.faults),
-        warnings=tuple(ring.warnings),
+        warnings=(*ring.warnings, *run.warnings),
         context=run.context(),
         emulated=bench.node.emulated,
         validated=ring.case.validate != "off",
@@ -94,6 +96,7 @@ class _Run:
         self.arms: list[Arm] = []
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
+        self.warnings: list[str] = []
         self.facts: dict[str, Any] = {}
         self._sent = 0
 
@@ -102,15 +105,15 @@ class _Run:
         if self.case.validate == "end":
             self._send(TRIAL_ITERATIONS, hashed=True, what="trial")
         iterations = self.case.warmups + self.case.samples
-        rejected: list[str] = []
-        for _ in range(TRIES):
+        for attempt in range(1, TRIES + 1):
             launch = self._send(iterations, hashed=self.case.validate == "each", what="timed")
             objection = self._objection(launch)
             if objection is None:
-                self._keep(launch, rejected)
+                self._keep(launch)
                 return
-            rejected.append(objection)
-        self.faults.append(Fault("INVALID", rejected[-1]))
+            if attempt < TRIES:
+                self.warnings.append(f"the timed messages were sent again: {objection}")
+        self.faults.append(Fault("INVALID", f"{objection}, in the last of {TRIES} tries"))
 
     def context(self) -> dict[str, Any]:
         """Return the plain facts worth keeping beside the figures; times in seconds, rates in GB/s."""
@@ -214,7 +217,7 @@ class _Run:
         facts = self.ring.bench.clock_facts(self.ring.sender.index)
         return Clocks(launch.event_seconds, span, kernel_flaw=flaw).objection(facts.launch_seconds)
 
-    def _keep(self, launch: Launch, rejected: list[str]) -> None:
+    def _keep(self, launch: Launch) -> None:
         hz = self.ring.runtime.stamp_hz(self.ring.sender.index)
         ticks = launch.ticks[self.case.warmups :].astype(np.int64)
         seconds = np.diff(ticks) / hz / (2 if self.message.round_trip else 1)
@@ -224,7 +227,6 @@ class _Run:
                 1,
                 seconds=tuple(map(float, seconds)),
                 event_seconds=(launch.event_seconds,),
-                rejected=tuple(f"try {number}: {reason}" for number, reason in enumerate(rejected, start=1)),
             )
         )
 

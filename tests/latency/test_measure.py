@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from pytest_transferbench.engine import Bench
-from pytest_transferbench.latency.ring import Ring
+from pytest_transferbench.latency.ring import Launch, Ring
+from pytest_transferbench.measurement import Finding
 from pytest_transferbench.transfer import LL, PROTOCOLS, Message, Protocol, protocols
 from tests.latency import proof
 
@@ -130,6 +131,30 @@ def test_words_are_counted_where_every_iteration_is_compared(bench: Bench) -> No
     measurement = proof.measure(bench, proof.message_case(bench, LL, 4096, validate="each"), broken.ring)
     (check,) = measurement.checks
     assert check.wrong_words == 2 * 6  # two halves in each of two warm-ups and four timed messages
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 100])
+@pytest.mark.parametrize("objections", [0, 1, 2, 3])
+def test_clocks_that_disagree_are_tried_again_however_few_the_iterations(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, iterations: int, objections: int
+) -> None:
+    launches = []
+
+    def objection(run: object, launch: Launch) -> str | None:
+        launches.append(launch)
+        return f"reason {len(launches)}" if len(launches) <= objections else None
+
+    monkeypatch.setattr("pytest_transferbench.latency.run._Run._objection", objection)
+    measurement = proof.measure(bench, proof.message_case(bench, LL, 8, samples=iterations))
+    assert len(launches) == min(objections + 1, 3)
+    assert measurement.warnings == tuple(
+        f"the timed messages were sent again: reason {number + 1}" for number in range(min(objections, 2))
+    )
+    if objections < 3:
+        assert proof.verdict(measurement).verdict == "NEW"
+        assert len(measurement.arms[0].seconds) == iterations
+    else:
+        assert proof.verdict(measurement) == Finding("INVALID", "reason 3, in the last of 3 tries", fails=True)
 
 
 @pytest.mark.parametrize("hz", [0.0, float("nan")])
