@@ -29,12 +29,9 @@ def test_5000_iterations_are_no_limit(any_bench: Bench) -> None:
     proof.assert_whole(any_bench, proof.message_case(any_bench, LL, 8, samples=5000))
 
 
-def test_a_lost_flag_is_a_timeout_that_names_it(any_bench: Bench) -> None:
-    proof.assert_flag_lost(any_bench)
-
-
-def test_a_lost_ack_is_a_timeout_that_names_it(any_bench: Bench) -> None:
-    proof.assert_ack_lost(any_bench)
+@pytest.mark.parametrize(("broken", "said"), proof.LOST, ids=[str(broken) for broken, _ in proof.LOST])
+def test_what_is_lost_is_a_timeout_that_names_it(any_bench: Bench, broken: proof.Broken, said: str) -> None:
+    proof.assert_timeout(any_bench, broken, said)
 
 
 @pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
@@ -55,13 +52,6 @@ def test_words_swapped_while_time_counts_are_corrupt(any_bench: Bench, protocol:
 @pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
 def test_a_word_that_nobody_took_is_noticed(any_bench: Bench, protocol: Protocol) -> None:
     proof.assert_word_left_out_is_noticed(any_bench, protocol)
-
-
-@pytest.mark.parametrize(("broken", "said"), proof.LOST_LINES, ids=str)
-def test_a_lost_line_of_a_ping_pong_is_a_timeout_that_names_it(
-    any_bench: Bench, broken: proof.Broken, said: str
-) -> None:
-    proof.assert_line_lost(any_bench, broken, said)
 
 
 def test_what_comes_back_wrong_is_counted(any_bench: Bench) -> None:

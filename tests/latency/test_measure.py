@@ -81,12 +81,9 @@ def test_what_is_compared_is_what_was_asked_for(bench: Bench, validate: str, che
     assert measurement.method["hashed"] is (validate == "each")
 
 
-def test_a_lost_flag_is_a_timeout_that_names_it(bench: Bench) -> None:
-    proof.assert_flag_lost(bench)
-
-
-def test_a_lost_ack_is_a_timeout_that_names_it(bench: Bench) -> None:
-    proof.assert_ack_lost(bench)
+@pytest.mark.parametrize(("broken", "said"), proof.LOST, ids=[str(broken) for broken, _ in proof.LOST])
+def test_what_is_lost_is_a_timeout_that_names_it(bench: Bench, broken: proof.Broken, said: str) -> None:
+    proof.assert_timeout(bench, broken, said)
 
 
 @pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
@@ -107,11 +104,6 @@ def test_words_swapped_while_time_counts_are_corrupt(bench: Bench, protocol: Pro
 @pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
 def test_a_word_that_nobody_took_is_noticed(bench: Bench, protocol: Protocol) -> None:
     proof.assert_word_left_out_is_noticed(bench, protocol)
-
-
-@pytest.mark.parametrize(("broken", "said"), proof.LOST_LINES, ids=str)
-def test_a_lost_line_of_a_ping_pong_is_a_timeout_that_names_it(bench: Bench, broken: proof.Broken, said: str) -> None:
-    proof.assert_line_lost(bench, broken, said)
 
 
 def test_what_comes_back_wrong_is_counted(bench: Bench) -> None:
