@@ -124,10 +124,11 @@ class _Run:
             "source_of_rate": self.ring.link.source_of_rate,
             "order": self.message.protocol.order,
             "seconds_are": "half a round trip" if self.message.round_trip else "a message and its ACK",
-            "wire_efficiency": self.message.protocol.wire_efficiency,
             **self.facts,
         }
-        if self.arms:
+        if not self.message.round_trip:
+            found["wire_efficiency"] = self.message.nbytes / self._wire_bytes
+        if self.arms and not self.message.round_trip:
             found["wire_gbps"] = self._wire_bytes / self.arms[0].median_seconds / 1e9
         return found
 

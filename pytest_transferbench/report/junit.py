@@ -20,6 +20,9 @@ def properties(record: Record) -> list[tuple[str, object]]:
         ("transfer_wrong_words", sum(check["wrong_words"] + check["guard_words"] for check in record["checks"])),
         ("transfer_wrong_bytes", sum(check["wrong_bytes"] + check["guard_bytes"] for check in record["checks"])),
     ]
+    if record["protocol"]:
+        found.append(("transfer_protocol", record["protocol"]))
+        found += [(f"transfer_{name}", record["method"][name]) for name in ("lines", "blocks") if record["method"]]
     if record["control"]:
         found.append(("transfer_control", "true"))
     if record["emulated"]:
@@ -30,6 +33,8 @@ def properties(record: Record) -> list[tuple[str, object]]:
         names = (*_FIGURES, *_OF_MESSAGES) if record["protocol"] else _FIGURES
         figures = {name: record.figure(name) for name in names}
         found += [(f"transfer_{name}", value) for name, value in figures.items() if math.isfinite(value)]
-        if record["op"] == "push" and record["protocol"]:
-            found.append(("transfer_wire_gbps", record["context"]["wire_gbps"]))
+        if record["protocol"]:
+            found += [(f"transfer_{name}", record["context"][name]) for name in ("wire_gbps", "wire_efficiency")]
+        if record["protocol"] and record["context"].get("ceiling_gbps"):
+            found.append(("transfer_ceiling_gbps", record["context"]["ceiling_gbps"]))
     return found

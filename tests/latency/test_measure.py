@@ -42,6 +42,13 @@ def test_the_seeds_row(bench: Bench) -> None:
     assert measurement.gbps == pytest.approx(44.4, rel=0.02)
 
 
+def test_what_goes_over_the_wire_is_whole_lines(bench: Bench) -> None:
+    measurement = proof.assert_whole(bench, proof.message_case(bench, "ll128-sc", 121))
+    assert measurement.context["wire_efficiency"] == 121 / 256
+    assert measurement.context["wire_gbps"] == pytest.approx(256 / measurement.seconds / 1e9)
+    assert not {"wire_efficiency", "wire_gbps"} & proof.assert_whole(bench, proof.ping_pong_case(bench)).context.keys()
+
+
 def test_time_grows_with_what_an_order_waits_for(bench: Bench) -> None:
     seconds = {
         protocol.name: proof.assert_whole(bench, proof.message_case(bench, protocol, 8)).seconds

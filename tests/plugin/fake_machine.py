@@ -245,7 +245,11 @@ def _measure_message(bench: FakeBench, case: MessageCase, key: str) -> Measureme
             else Check("the timed messages", 2 * lines, machine.wrong_words, machine.wrong_words, 17, 99, 0x10),
         ),
         faults=(Fault(*machine.fault.split(" ", 1)),) if machine.fault else (),
-        context={"runtime": machine.runtime, "wire_gbps": machine.gbps / message.protocol.wire_efficiency},
+        context={
+            "runtime": machine.runtime,
+            "wire_gbps": lines * message.protocol.line_bytes / seconds / 1e9,
+            "wire_efficiency": message.nbytes / (lines * message.protocol.line_bytes),
+        },
         emulated=bench.node.emulated,
     )
 

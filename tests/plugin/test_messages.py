@@ -51,6 +51,7 @@ def test_the_seeds_row(run: RunPytest) -> None:
         [
             "messages G0 -> G1 (xGMI), uncached ring: T includes the ACK's way back, median",
             "LL128-sc     16777216 B nlines=139811   nb=64   T(A->B)=    45.20 us BW= 371.200 GB/s [[]OK]",
+            "most on the wire: 395.949 GB/s (93.75 % data, 99 % of the ceiling), by LL128-sc 16M",
             "",
             "verdicts: 1 NEW",
         ],
@@ -63,9 +64,23 @@ def test_verbose_says_what_went_over_the_wire(run: RunPytest) -> None:
     result.stdout.fnmatch_lines(
         [
             "*PASSED     45.20 us  371.200 GB/s*",
-            "*[[]OK] p99 45.20 us, wire 395.9 GB/s (99 % of the ceiling), 100 iterations",
+            "*p99 45.20 us, p10 371.200 GB/s, wire 395.949 GB/s (93.75 % data, 99 % of the ceiling), 100 iterations",
         ]
     )
+
+
+def test_a_small_message_has_a_wire_bandwidth_that_can_be_read(run: RunPytest, machine: FakeMachine) -> None:
+    machine.gbps = 0.008
+    result = run(*SUITE, "--sizes=8", "-k", "push-ll128-sc-G0-G1", "-v")
+    result.stdout.fnmatch_lines(["*wire 0.128 GB/s (6.25 % data, 0.032 % of the ceiling), 100 iterations"])
+
+
+def test_the_row_that_moved_most_is_named_and_no_ceiling_is_made_up(run: RunPytest, machine: FakeMachine) -> None:
+    machine.link_gbps = None
+    result = run(*SUITE, "--sizes=16M", "-k", "ll64-sc-G0-G1 or ll128-sc-G0-G1 or pingpong-ll-G0-G1")
+    assert [line for line in result.outlines if line.startswith("most")] == [
+        "most on the wire: 424.230 GB/s (87.5 % data), by LL64-sc 16M"
+    ]
 
 
 def test_nvidia_is_told_what_sc_is_there(run: RunPytest, machine: FakeMachine) -> None:
@@ -142,7 +157,11 @@ def test_junit_and_journal(run: RunPytest, pytester: pytest.Pytester) -> None:
     assert float(str(found["transfer_gbps"])) == pytest.approx(371.2)
     assert float(str(found["transfer_seconds"])) == pytest.approx(16 * 2**20 / 371.2e9)
     assert float(str(found["transfer_p99_seconds"])) == pytest.approx(16 * 2**20 / 371.2e9)
-    assert float(str(found["transfer_wire_gbps"])) == pytest.approx(371.2 * 128 / 120)
+    assert float(str(found["transfer_wire_gbps"])) == pytest.approx(371.2 * 139811 * 128 / 2**24)
+    assert float(str(found["transfer_wire_efficiency"])) == pytest.approx(2**24 / (139811 * 128))
+    assert float(str(found["transfer_ceiling_gbps"])) == pytest.approx(375)
+    assert found["transfer_protocol"] == "ll128-sc"
+    assert (found["transfer_lines"], found["transfer_blocks"]) == ("139811", "64")
     (item,) = read_journal(Path(pytester.path / "j.jsonl")).items
     measurement = item["measurement"]
     assert measurement["transfer"] == "(G0->G1 ll128-sc 16M)"
