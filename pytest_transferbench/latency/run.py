@@ -101,7 +101,8 @@ class _Run:
         self._sent = 0
 
     def take(self) -> None:
-        """Try, then time; raises ``_EndedError`` where a wait was given up or data is wrong."""
+        """Try, then time; raises ``_EndedError`` where no wait could end, one was given up, or data is wrong."""
+        self._insist_on_deadlines()
         if self.case.validate == "end":
             self._send(TRIAL_ITERATIONS, hashed=True, what="trial")
         iterations = self.case.warmups + self.case.samples
@@ -147,6 +148,14 @@ class _Run:
     def _words(self) -> int:
         """8-byte words of data in a message; the last line is filled up."""
         return self.ring.lines * self.message.protocol.data_bytes // 8
+
+    def _insist_on_deadlines(self) -> None:
+        for side in (self.ring.sender, self.ring.receiver):
+            hz = self.ring.runtime.deadline_hz(side.index)
+            if not 0 < hz < math.inf:
+                said = f"the clock that ends waits on GPU {side.index} has a rate of {hz:g} Hz: nothing was sent"
+                self.faults.append(Fault("INVALID", said))
+                raise _EndedError
 
     def _send(self, iterations: int, *, hashed: bool, what: str) -> Launch:
         """Send messages and prove them; raises ``_EndedError`` where a wait was given up or data is wrong."""
