@@ -44,6 +44,19 @@ def test_the_seeds_row() -> None:
     assert (protocol.lines(16 << 20), protocol.blocks(16 << 20, 64)) == (139811, 64)
 
 
+@pytest.mark.parametrize(
+    ("name", "nbytes", "blocks"),
+    [
+        *[("ll", 256 * 8 + 1, 1), ("ll", 512 * 8 - 8, 1), ("ll", 512 * 8, 2), ("ll", 64 << 10, 32)],
+        *[("ll64-tf", 64 << 10, 36), ("ll128-sc", 31 * 120, 1), ("ll128-sc", 32 * 120, 2), ("ll128-sc", 64 << 10, 34)],
+        ("ll256-sc+wb", 64 << 10, 33),
+    ],
+)
+def test_a_block_has_whole_turns_as_in_the_seeds_tool(name: str, nbytes: int, blocks: int) -> None:
+    """Rounded down: a turn that is not full is another turn of a block there is."""
+    assert protocols(name)[0].blocks(nbytes, 64) == blocks
+
+
 @given(PROTOCOL, BYTES)
 def test_lines_hold_the_message_and_no_line_is_empty(protocol: Protocol, nbytes: int) -> None:
     lines = protocol.lines(nbytes)
