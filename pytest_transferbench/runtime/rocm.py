@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pytest_transferbench.runtime import hip_api
 from pytest_transferbench.runtime.code_cache import cache_folder, code_object
 from pytest_transferbench.runtime.cupy_base import CupyRuntime, fault
 from pytest_transferbench.runtime.host import HostWork, RealHost
-from pytest_transferbench.runtime.protocol import RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Copy, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
 COPY_KIND_NO_CU = 1024
@@ -31,9 +32,9 @@ class EmulatedHost:
     def __init__(self, activation: Activation) -> None:
         self._activation = activation
 
-    def copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
+    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
         try:
-            self._activation.host_copy(destination, source, nbytes, threads)
+            self._activation.host_copy(destinations, sources, nbytes, threads)
         except EmulatorError as error:
             raise RuntimeFault("host copy", HOST, "EmulatorError", str(error)) from error
 
@@ -63,6 +64,13 @@ class RocmRuntime(CupyRuntime):
             self._cuda.memcpyAsync(destination, source, nbytes, COPY_KIND_NO_CU, stream.handle)
         except RuntimeError as error:
             raise fault("hipMemcpyAsync", stream.device, error, "(kind 1024, by the DMA engine)") from error
+
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
+        self._use(stream.device)
+        try:
+            self._hip.batch_copy(copies, stream.handle)
+        except hip_api.HipError as error:
+            raise fault(error.call, stream.device, error) from error
 
     def stamp_hz(self, device: int) -> float:
         """Return the wall clock's rate; HIP says kHz, and says 0 where the driver did not tell it."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from pathlib import Path
 
 import pytest
 
-from pytest_transferbench.engine.executors import geometry_of, unsupported
+from pytest_transferbench.engine import executors
+from pytest_transferbench.engine.executors import file_of, geometry_of, unsupported
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
-from pytest_transferbench.transfer import Test, Transfer, parse_transfer
+from pytest_transferbench.transfer import Test, Transfer, parse_transfer, parse_transfers, together
+from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind
 
 
 def node(runtime: str = "rocm", *, large_bar: bool = True, peer: bool = True, arch: str = "gfx942") -> Node:
@@ -46,7 +50,7 @@ def test_supported_on_rocm(text: str) -> None:
         ("C0->C0->G0", node(large_bar=False), "its large BAR is off"),
         ("F0->G0->G1", node("cuda"), "CUDA has no fine-grained or uncached device memory; use G0"),
         ("G1->G0->G0", node(peer=False), "G0 has no peer access to G1: IOMMU, ACS or the topology forbids it"),
-        ("G1->G2->G0", node(peer=False), "G2 has no peer access to G1"),
+        ("G1->G2->G0", node(peer=False), "G2 has no peer access to G0"),
         ("C1->G0->G0", node(), "host memory is placed on NUMA node 0 only; use C0"),
     ],
 )
@@ -55,6 +59,25 @@ def test_refused_with_the_reason(text: str, machine: Node, words: str) -> None:
     assert reason is not None
     assert words in reason
     assert "\n" not in reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(G1->G0.2->G0)", "(G1->G0.2->G0 0 1M): no executor is told which part of gfx to use"),
+        ("(G0->G0->G1)(G1->G1->G0)", "(G0->G0->G1 0 1M) and (G1->G1->G0 0 1M) differ in executor"),
+        ("(G0->G0->G1)(G0->D0->G1)", "differ in executor: such a Test is not run"),
+        ("(G0->G0->G1)(G1->G0->G0)", "differ in op"),
+        ("(G0->G0->G1 0 4M)(G0->G0->G2)", "differ in bytes"),
+        ("(G0->G0->G1 8 4M)(G0->G0->G2 4 4M)", "differ in subexecutors"),
+        ("(G0->D0->G1)(G0->D0->G2)", "(G0->D0->G1 0 1M) in a Test: only gfx from one memory to another is run there"),
+        ("(N->G0->G1)(N->G0->G2)", "only gfx from one memory to another is run there"),
+    ],
+)
+def test_what_no_executor_carries_out(text: str, said: str) -> None:
+    reason = unsupported(together(parse_transfers(text, 1 << 20)), node())
+    assert reason is not None
+    assert said in reason
 
 
 def test_dma_pull_is_real_on_cuda() -> None:
@@ -104,3 +127,11 @@ def test_a_test_is_refused_for_any_of_its_transfers() -> None:
     assert unsupported(Test.pull_from_peers(0, (0, 1, 7), 4096), node()) == (
         "(G7->G0->G0 0 4K) needs G7; this node has GPUs 0-2"
     )
+
+
+@pytest.mark.parametrize("row", EXECUTORS, ids=lambda row: row.word)
+def test_every_letter_has_a_file_of_its_word(row: ExecutorKind) -> None:
+    home, end = ("C0", "C0") if row.on == "host" else ("G0", "G1")
+    file = file_of(parse_transfer(f"{home}->{row.letter}0->{end}", 1 << 20))
+    assert all(callable(getattr(file, name)) for name in ("geometry", "unsupported", "operations", "remark", "make"))
+    assert inspect.getfile(file.make) == f"{Path(executors.__file__).parent}/{row.word}.py"
