@@ -92,6 +92,27 @@ def test_the_row_that_moved_most_is_named_and_no_ceiling_is_made_up(run: RunPyte
     ]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "  messages 8 64 512 4K 32K 256K 1M 4M 16M 64M 128M; 100 iterations after 10; nothing rotates"),
+        (("--sizes=1..4K", "-k", "push-ll-G0"), "  messages 13 sizes from 1 to 4K; 100 iterations after 10; *"),
+        (("--transfer-emulate=x",), "  messages 8 1K 64K 1M; 3 iterations after 1; nothing rotates"),
+        (("-k", "pingpong", "--transfer-ll-iterations=7"), "  messages 8; 7 iterations after 10; nothing rotates"),
+    ],
+)
+def test_the_header_says_what_messages_are(
+    run: RunPytest, machine: FakeMachine, arguments: tuple[str, ...], says: str
+) -> None:
+    machine.emulated = "mi300x-8" if "--transfer-emulate=x" in arguments else None
+    run(*SUITE, *arguments, "--collect-only").stdout.fnmatch_lines([says, "transferbench: * transfer cases selected*"])
+
+
+def test_nothing_is_said_of_messages_that_are_none(run: RunPytest) -> None:
+    result = run("--pyargs", "pytest_transferbench.suites.test_p2p", "--gpus=0,1", "--collect-only")
+    assert not [line for line in result.outlines if line.startswith("  messages")]
+
+
 def test_nvidia_is_told_what_sc_is_there(run: RunPytest, machine: FakeMachine) -> None:
     machine.runtime = "cuda"
     says = "sc on NVIDIA: the flag is stored with release at system scope, there is no wait for the stores alone"
