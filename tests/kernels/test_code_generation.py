@@ -15,14 +15,14 @@ from pytest_transferbench.latency.ring import ORDERS
 from pytest_transferbench.transfer import PROTOCOLS, Protocol, protocols
 from tests.kernels import contracts
 from tests.kernels.compilers import CompilationError, Compiled, Target, Workshop
-from tests.kernels.machine_code import Instruction
+from tests.kernels.machine_code import Instruction, Lines, amd_kernels
 
-GFX90A, GFX942, GFX1201 = (Target(arch, "clang-19") for arch in ("gfx90a", "gfx942", "gfx1201"))
+GFX90A, GFX942, GFX1100, GFX1201 = (Target(arch, "clang-19") for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201"))
 GFX950, GFX1250 = (Target(arch, "zig") for arch in ("gfx950", "gfx1250"))
 SM_90 = Target("sm_90", "nvrtc")
-TARGETS = (GFX90A, GFX942, GFX950, GFX1201, GFX1250, SM_90)
+TARGETS = (GFX90A, GFX942, GFX950, GFX1100, GFX1201, GFX1250, SM_90)
 AMD = TARGETS[:-1]
-MORE_TARGETS = tuple(Target(arch, "nvrtc") for arch in ("sm_75", "sm_80", "sm_100"))
+MORE_TARGETS = (Target("gfx1030", "clang-19"), *(Target(arch, "nvrtc") for arch in ("sm_75", "sm_80", "sm_100")))
 AHEAD = 4
 """``TB_AHEAD`` of ``ll.hip``."""
 KINDS = ("ll", "sc", "sc+wb", "tf")
@@ -204,6 +204,13 @@ MUTANTS = (
         (GFX1201, GFX1250),
         (("s_wait_storecnt", "s_wait_loadcnt"),),
     ),
+    Mutant(
+        "drain of loads",
+        "data before flag",
+        "ll128-sc",
+        (GFX1100,),
+        (("s_waitcnt_vscnt null, 0x0", "s_waitcnt vmcnt(0)"),),
+    ),
     Mutant("drain that leaves one", "data before flag", "ll128-sc", (GFX90A, GFX942), (("vmcnt(0)", "vmcnt(1)"),)),
     Mutant("flag does not release", "data before flag", "ll128-sc", (SM_90,), (("st.release.sys", "st.relaxed.sys"),)),
     Mutant("lanes apart", "data before flag", "ll128-sc", (SM_90,), (("{ __syncwarp(); }", "{}"),)),
@@ -293,6 +300,16 @@ def test_a_contract_is_seen_broken(workshop: Workshop, mutant: Mutant, target: T
 def test_every_contract_is_seen_broken() -> None:
     """Those of the copy kernels stand for loads under way and for what is in registers: the same functions say so."""
     assert {mutant.contract for mutant in MUTANTS} == {"copies", *CONTRACTS} - {"in registers", "loads under way"}
+
+
+def test_waits_that_nobody_can_read_are_refused() -> None:
+    """What were taken for no wait would be taken for a breach, or hide one."""
+    lines = Lines("ll.hip", "")
+    with pytest.raises(ValueError, match="cannot read the waits of gfx800"):
+        amd_kernels("", "gfx800", lines)
+    code = "tb_ll_send:  ; @tb_ll_send\n\ts_wait_newcnt 0x0\n.amdhsa_private_segment_fixed_size 0\n.Lfunc_end0:\n"
+    with pytest.raises(ValueError, match="cannot read what this waits for: s_wait_newcnt 0x0"):
+        amd_kernels(code, "gfx1201", lines)
 
 
 def test_a_kernel_that_does_not_compile_says_why() -> None:
