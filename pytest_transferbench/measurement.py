@@ -91,7 +91,8 @@ class Arm:
 
     ``seconds`` are per copy, one entry a sample, in the order taken; the other clocks are spans of the whole
     sample in seconds and ``nan`` where that clock was not there. ``copies`` is how many passes over the bytes a
-    sample held. ``rejected`` names every sample that was thrown out and why; those are not in ``seconds``.
+    sample held. Of Messages a sample is one iteration, and ``event_seconds`` is the one span of all, warm-ups included.
+    ``rejected`` names every sample that was thrown out and why; those are not in ``seconds``.
     """
 
     name: str

@@ -167,7 +167,7 @@ class Ring:
                 runtime.launch(send, blocks, threads, (*to_send, *count, ticks[1]), sender.stream)
                 runtime.record(sender.stop, sender.stream)
             runtime.synchronize(sender.stream)
-        except RuntimeFault:
+        except BaseException:  # Ctrl-C between the launches, too
             # A receiver to which nobody sends gives up by itself; its memory must not go before it has.
             with contextlib.suppress(RuntimeFault):
                 runtime.synchronize(self._receiving)

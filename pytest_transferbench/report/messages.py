@@ -42,11 +42,13 @@ def message_row(record: Record) -> str:
 
 def _caption(record: Record) -> str:
     source, destination = record["ends"]
-    ring = _RINGS.get(record["method"].get("ring_kind", ""), "unknown")
+    memory = _RINGS.get(record["method"].get("ring_kind", ""))  # none where it could not be had
     link_class = record["link_class"]
     if record["op"] == "pingpong":
-        return f"ping-pong {source} <-> {destination} ({link_class}), {ring} memory: half of a lap, median"
-    return f"messages {source} -> {destination} ({link_class}), {ring} ring: T includes the ACK's way back, median"
+        ring = f", {memory} memory" if memory else ""
+        return f"ping-pong {source} <-> {destination} ({link_class}){ring}: half of a lap, median"
+    ring = f", {memory} ring" if memory else ""
+    return f"messages {source} -> {destination} ({link_class}){ring}: T includes the ACK's way back, median"
 
 
 def _status(record: Record) -> str:

@@ -14,6 +14,7 @@ from pytest_transferbench.engine import Bench
 from pytest_transferbench.engine.bench import ClockFacts
 from pytest_transferbench.latency.ring import Launch, Ring
 from pytest_transferbench.measurement import Finding
+from pytest_transferbench.runtime import RuntimeFault
 from pytest_transferbench.transfer import LL, Memory, MessageCase
 from tests.latency import proof
 
@@ -113,6 +114,33 @@ def test_a_deadline_clock_without_a_rate_is_invalid(
     found = proof.verdict(proof.measure(bench, case_of(bench, "push", 3)))
     said = f"the clock that ends waits on GPU {gpu} has a rate of {hz:g} Hz: nothing was sent"
     assert found == Finding("INVALID", said, fails=True)
+
+
+@pytest.mark.parametrize("ends_with", [KeyboardInterrupt, RuntimeFault("hipModuleLaunchKernel", 0, "broken")])
+def test_a_receiver_is_waited_for_when_the_sender_never_comes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, ends_with: Any
+) -> None:
+    """Its memory must not go while it polls; by itself it gives up."""
+    case = proof.message_case(bench, LL, 8, timeout_seconds=0.1)
+    with bench.borrow(case, Ring) as ring:
+        ring.send(1, hashed=False)
+        launch, synchronized = bench.runtime.launch, []
+
+        def fail(kernel: Any, blocks: int, threads: int, args: Any, stream: Any) -> None:
+            if kernel.name == "tb_ll_send" and args[-1]:
+                synchronized.clear()
+                raise ends_with
+            launch(kernel, blocks, threads, args, stream)
+
+        monkeypatch.setattr(bench.runtime, "launch", fail)
+        synchronize = bench.runtime.synchronize
+        monkeypatch.setattr(
+            bench.runtime, "synchronize", lambda stream: (synchronized.append(stream), synchronize(stream))
+        )
+        with pytest.raises(KeyboardInterrupt if ends_with is KeyboardInterrupt else RuntimeFault):
+            ring.send(1, hashed=False)
+        assert ring.receiver.stream in synchronized
+        monkeypatch.undo()
 
 
 def test_each_side_gives_up_by_its_own_clock(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

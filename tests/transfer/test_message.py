@@ -107,7 +107,16 @@ def test_messages_that_differ_have_names_that_differ(protocol: Protocol, one: in
 REFUSED: list[tuple[Any, str]] = [
     (lambda: Message.push("ll", "C0", 1, 8), "bad end C0 of message C0->G1"),
     (lambda: Message.push("ll", 0, "F1", 8), "bad end F1 of message G0->F1"),
-    (lambda: Message.push("ll", 0, 1, 0), "bad size 0 of message G0->G1"),
+    (lambda: Message.push("ll", 0, 1, 0), "bad size 0 of message G0->G1: use 1 to "),
+    (lambda: Message.push("ll", 0, 1, 2**70), f"bad size {2**70} of message G0->G1: use 1 to "),
+    (lambda: Message("ll", Memory("G", 0), Memory("G", 1), 8), "bad protocol 'll' of message G0->G1: use Message.push"),  # type: ignore[arg-type]
+    (
+        lambda: Message(Protocol("ll512-sc", 512, "drained"), Memory("G", 0), Memory("G", 1), 8),
+        "bad protocol Protocol(name='ll512-sc'",
+    ),
+    (lambda: MessageCase(Message.ping_pong(0, 1), timeout_seconds="30"), "bad timeout_seconds '30'"),  # type: ignore[arg-type]
+    (lambda: MessageCase(Message.ping_pong(0, 1), timeout_seconds=None), "bad timeout_seconds None"),  # type: ignore[arg-type]
+    (lambda: MessageCase(Message.ping_pong(0, 1), timeout_seconds=1e300), "bad timeout_seconds 1e+300"),
     (lambda: Message.push("ll", 0, 1, -8), "bad size -8 of message"),
     (lambda: Message.push("ll", 0, 1, "1e3"), "bad size '1e3'"),
     (lambda: Message.push("ll128", 0, 1, 8), "'ll128' stands for 3 protocols"),
