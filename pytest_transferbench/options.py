@@ -357,7 +357,8 @@ MARK_ONLY = {
     "same time; first and second in a list stand for the first two GPUs selected; config: the lines of a configuration "
     "file, and the default where the keyword config names one",
     "messages": "one-way or ping-pong: the argument transfer is a Message, sent by LL flag protocols between the GPUs "
-    "of every pair; ops and executors do not matter then",
+    "of every pair; ops, executors, subexecutors, samples, sub_iterations, rotate, offset and warm_cold do not matter "
+    "then",
     "control": "True for a case that shows an artefact on purpose: it is measured and never judged or a baseline",
     "variant": "a word at the end of the ids, to tell two functions' cases of one Transfer apart",
     "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",

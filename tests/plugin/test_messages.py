@@ -327,6 +327,47 @@ def test_what_cannot_work_here_is_refused_in_one_line(
     assert says in result.outlines
 
 
+@pytest.mark.parametrize(
+    ("keyword", "does"),
+    [
+        ("samples", "use iterations"),
+        ("subexecutors", "use ll_blocks"),
+        ("executors", "use protocols"),
+        *((name, f"leave {name} out") for name in ("ops", "sub_iterations", "rotate", "offset", "warm_cold")),
+    ],
+)
+def test_a_mark_that_asks_of_messages_what_they_have_not_is_refused(
+    run: RunPytest, pytester: pytest.Pytester, keyword: str, does: str
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.transferbench(messages="one-way", {keyword}="4")
+        def test_it(transfer, transferbench): transferbench(transfer)
+        """
+    )
+    says = f"@pytest.mark.transferbench({keyword}=..., messages=...): messages have no {keyword}, {does}"
+    assert f"test_it: {says}" in run("--gpus=0,1").outlines
+
+
+def test_a_class_may_say_of_its_transfers_what_its_messages_have_not(
+    run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine
+) -> None:
+    machine.gbps = 0.008
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.transferbench(samples=7)
+        class TestBoth:
+            @pytest.mark.transferbench(messages="ping-pong", pairs="G0-G1")
+            def test_it(self, transfer, transferbench): transferbench(transfer)
+        """
+    )
+    run("--gpus=0,1").assert_outcomes(passed=1)
+
+
 def test_one_gpu_twice_needs_a_loopback(run: RunPytest, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
