@@ -6,10 +6,12 @@ counts for all lanes, and a branch that skips code for some lanes is a path like
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.kernels.machine_code import Instruction, Kernel, amd_family, follow, registers
 
+_CLOCK = re.compile("s_memrealtime|MSG_RTN_GET_REALTIME|SR_GLOBALTIMER")
 MOST = 16
 """Loads under way at once are counted no further, so that there is an end to the states of a kernel."""
 
@@ -239,6 +241,21 @@ def complete_before_ack(kernel: Kernel) -> list[str]:
         return after, "reached with loads of data under way" if late else ""
 
     return _some(kernel, data=is_data_load, acks=is_ack) or follow(kernel, (), step)
+
+
+def waits_end(kernel: Kernel) -> list[str]:
+    """No loop polls without ever looking at the clock."""
+
+    def polls(instruction: Instruction) -> bool:
+        packed = is_data_load(instruction) and instruction.place == "tb_receive_message"
+        return packed or is_poll(instruction) or is_poll_of_ack(instruction)
+
+    clocks = {*kernel.where(lambda instruction: bool(_CLOCK.search(instruction.text)))}
+    loops = {loop for block in kernel.where(polls) if (loop := kernel.innermost(block))}
+    blind = [
+        f"{kernel.name}: a loop of {len(loop)} blocks polls without a clock" for loop in loops if not loop & clocks
+    ]
+    return blind or _some(kernel, polls=polls)
 
 
 def under_way(kernel: Kernel, loads: Test, due: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, TypeVar
 
 Kind = Literal["load", "store", "atomic", "write back", "invalidate", "fence", "wait", "barrier", "branch", "other"]
@@ -353,6 +353,7 @@ def _nvidia_instruction(text: str, guard: str, place: str, line: str) -> Instruc
     return Instruction(text, place, line, kind, space, width, system, guard=guard)
 
 
-def registers(text: str) -> set[int]:
+@cache
+def registers(text: str) -> frozenset[int]:
     """Return the general registers that an NVIDIA instruction names."""
-    return {int(number) for number in re.findall(r"\bR(\d+)\b", text)}
+    return frozenset(int(number) for number in re.findall(r"\bR(\d+)\b", text))

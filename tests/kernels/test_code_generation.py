@@ -5,6 +5,7 @@ No GPU is needed: clang-19 comes from Debian, ziglang's clang and NVIDIA's run-t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -62,6 +63,10 @@ CONTRACTS: dict[str, tuple[tuple[str, ...], Contract]] = {
     ),
     "data after flag": (KINDS[1:], lambda made, order: contracts.data_after_flag_was_seen(_receive(made), order)),
     "complete before ACK": (KINDS, lambda made, order: contracts.complete_before_ack(_receive(made))),
+    "waits end": (
+        KINDS,
+        lambda made, order: [breach for kernel in made.kernels.values() for breach in contracts.waits_end(kernel)],
+    ),
     "loads under way": (KINDS, _loads_under_way),
     "polls under way": (KINDS[1:3], _polls_under_way),
     "stores back to back": (
@@ -184,6 +189,7 @@ LOAD = "return __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYST
 FENCE = "__device__ inline void tb_fence_system() { __threadfence_system(); }"
 SETTLE = '#define TB_SETTLE(loaded) asm volatile("" : "+v"(loaded))'
 UNSETTLED = "#define TB_SETTLE(loaded) (void)0"
+LOOKS = "{ return ++wait.polls % TB_POLLS_A_LOOK == 0; }"
 VECTOR = "typedef tb_u32 tb_v4 __attribute__((ext_vector_type(4)));"
 STRUCT = "struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };"
 BOUNDS = '#define TB_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)'
@@ -264,6 +270,16 @@ MUTANTS = (
             ("if (!difference || !is_data) return;", "return;"),
         ),
     ),
+    *(
+        Mutant(
+            f"{protocol}: waits without a clock",
+            "waits end",
+            protocol,
+            (GFX942, SM_90),
+            ((LOOKS, "{ return false; }"),),
+        )
+        for protocol in ("ll", "ll128-sc", "ll128-tf")
+    ),
     Mutant(
         "polls one after the other",
         "polls under way",
@@ -300,6 +316,13 @@ def test_a_contract_is_seen_broken(workshop: Workshop, mutant: Mutant, target: T
 def test_every_contract_is_seen_broken() -> None:
     """Those of the copy kernels stand for loads under way and for what is in registers: the same functions say so."""
     assert {mutant.contract for mutant in MUTANTS} == {"copies", *CONTRACTS} - {"in registers", "loads under way"}
+
+
+def test_a_wait_looks_at_the_clock_within_a_fraction_of_a_second() -> None:
+    """A poll takes some microseconds at most; a deadline is kept to a second."""
+    every = [int(polls) for polls in re.findall(r"#define TB_POLLS_A_LOOK (\d+)", hipkernels.source("ll"))]
+    assert len(every) == 3
+    assert max(every) <= 2**14
 
 
 def test_waits_that_nobody_can_read_are_refused() -> None:
