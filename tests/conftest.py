@@ -31,7 +31,10 @@ def run_elsewhere(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) ->
     by_itself = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
     loaded = () if by_itself and "PYTEST_DISABLE_PLUGIN_AUTOLOAD" not in os.environ else ("-p", PLUGIN)
 
+    # At its end a child would import all of hypothesis, which takes longer than many a test that it runs.
+    brisk = ("-p", "no:hypothesispytest")
+
     def run(*arguments: str, timeout: float = 120) -> pytest.RunResult:
-        return pytester.runpytest_subprocess(*loaded, *arguments, timeout=timeout)
+        return pytester.runpytest_subprocess(*loaded, *brisk, *arguments, timeout=timeout)
 
     return run

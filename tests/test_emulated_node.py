@@ -102,7 +102,8 @@ def test_the_screen_says_that_it_is_emulated_and_how_it_rotated(run: Run) -> Non
 
 @pytest.mark.slow
 def test_two_runs_give_identical_figures(tmp_path: Path) -> None:
-    arguments = ("--gpus=0,1", "-k", "(push or pull) and not cpu", "--sizes=1M,4M", "--transfer-samples=5")
+    few = ("--transfer-samples=3", "--transfer-validate=off")  # what they moved is proved above
+    arguments = ("--gpus=0,1", "-k", "(push or pull) and not cpu", "--sizes=1M,4M", *few)
     runs = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()

@@ -11,22 +11,16 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_transferbench.journal import read_journal
+from tests.rotation_study import ROOT, SWEPT, UNPROVED, Figures, figures, mutated, study
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node"),
 ]
-
-ROOT = Path(__file__).parent.parent
-SUITE = "pytest_transferbench.suites.test_rotation"
-Figures = dict[str, dict[str, Any]]
 
 PUBLISHED = {  # MiB: (off cold, off warm, on cold, on warm), GB/s
     8: (256, 637, 294, 331),
@@ -44,29 +38,6 @@ PUBLISHED_PEERS = {  # (op, MiB): (off, on), GB/s
     ("pull", 256): (827, 827),
 }
 STEADY_GBPS = 1270
-SWEPT = (2, 4, *PUBLISHED)
-
-
-def study(folder: Path, model: str | Path, *arguments: str) -> tuple[str, Figures]:
-    """Run the suite in a process of its own and return its screen, and the measurements by the case's name."""
-    journal = folder / "journal.jsonl"
-    loaded = () if entry_points(group="pytest11", name="transferbench") else ("-p", "pytest_transferbench.plugin")
-    command = [sys.executable, "-m", "pytest", *loaded, "--pyargs", SUITE, f"--transfer-emulate={model}"]
-    done = subprocess.run(
-        [*command, f"--transfer-journal={journal}", "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    made = [item["measurement"] for item in read_journal(journal).items if item.get("measurement")]
-    return done.stdout, {measurement["key"].partition("/")[2]: measurement for measurement in made}
-
-
-def figures(found: Figures, name: str) -> dict[str, float]:
-    return dict(found[name]["figures"])
 
 
 def verdicts(found: Figures, name: str) -> set[str]:
@@ -151,32 +122,10 @@ def test_the_summary_sets_both_side_by_side(dpx: tuple[str, Figures]) -> None:
     assert "not judged: " not in dpx[0]
 
 
-@pytest.mark.parametrize(("model", "gpus"), [("gfx1250-spx", "0,1"), ("gfx1250-dpx", "0,2")])
-def test_between_physical_gpus_rotation_changes_nothing(tmp_path: Path, model: str, gpus: str) -> None:
-    _, found = study(tmp_path, model, f"--gpus={gpus}", "-k", "gfx-G0 and not 64x")
-    ends = gpus.replace(",", "-G")
-    for transfer in (f"{op}-gfx-G{ends}-{mib}M" for op in ("pull", "push") for mib in SWEPT):
-        off, on = (figures(found, transfer + end) for end in ("-unrotated", ""))
-        for name in ("cold_gbps", "warm_gbps", "gbps"):
-            assert on[name] == pytest.approx(off[name], rel=0.005), (transfer, name)
-
-
-def mutated(folder: Path, text: str) -> Path:
-    path = folder / "mutated.toml"
-    path.write_text(f'extends = "gfx1250-dpx"\n{text}\n', encoding="utf-8")
-    return path
-
-
-def test_half_the_cache_moves_the_knee(tmp_path: Path) -> None:
-    model = mutated(tmp_path, '[device]\nlast_level_cache = "48M"')
-    _, found = study(tmp_path, model, "--gpus=0,1", "-k", "control and pull and (32M or 64M)")
-    assert figures(found, "pull-gfx-G0-G1-32M-unrotated")["warm_cold"] >= 2.5
-    assert figures(found, "pull-gfx-G0-G1-64M-unrotated")["warm_cold"] <= 1.10
-
-
 def test_a_slower_link_moves_the_steady_figures(dpx: tuple[str, Figures], tmp_path: Path) -> None:
     model = mutated(tmp_path, "[link.on_die]\nusable_gbps = 1170")
-    _, found = study(tmp_path, model, "--gpus=0,1", "-k", "pull and (128M or 256M or 512M) and not unrotated")
+    selected = "pull and (128M or 256M or 512M) and not unrotated"
+    _, found = study(tmp_path, model, "--gpus=0,1", UNPROVED, "-k", selected)
     for mib in (128, 256, 512):
         name = f"pull-gfx-G0-G1-{mib}M"
         assert 0.09 <= 1 - figures(found, name)["gbps"] / figures(dpx[1], name)["gbps"] <= 0.10

@@ -138,6 +138,8 @@ class FaultMatrix:
         self.activation: Activation = activate(MODEL)
         self._hip = ctypes.CDLL(str(self.activation.library))
         self._live("gfx", ())  # the first bench of a process asks what CuPy knows from then on
+        gc.collect()
+        gc.freeze()  # every row collects what a bench has left, and need not look at all that pytest holds
 
     def uses(self, case: str) -> dict[str, Uses]:
         """Return the uses of every call that the case makes; one made more or less often another time is polled."""
