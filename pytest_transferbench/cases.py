@@ -463,8 +463,8 @@ def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tu
             yield from (Executor(kind.letter, place) for place in places if place not in ends)
     elif same_place == (op == "local"):
         home = destination if op == "pull" else source
-        if home.on == kind.on:
-            yield Executor(kind.letter, home.index)
+        if home.on == kind.on and home.beside is not None:
+            yield Executor(kind.letter, home.beside)
 
 
 def _given_transfers(given: AnyTransfer | str, sizes: Sequence[int], subexecutors: int) -> Iterator[AnyTransfer]:

@@ -130,9 +130,10 @@ class Transfer:
         """Return the id of this Transfer: ``<op>-<exe>[count]-<src>-<dst>-<size>[-at-<exe>][-<variant>]``.
 
         ``at-G2`` gives the executor's place where op and ends do not: for every relay, for a push out of or a pull
-        into null memory, and for host threads of another NUMA node than their memory. Two Transfers that differ have
-        names that differ. ``variant`` is made of letters, digits, ``_``, ``.`` and ``-``, which ``-k`` takes
-        without quoting; it does not start with ``at-``. Raises ``ValueError`` for another one.
+        into null memory, and for host threads of another NUMA node than their memory or of one that the memory's name
+        does not tell. Two Transfers that differ have names that differ. ``variant`` is made of letters, digits,
+        ``_``, ``.`` and ``-``, which ``-k`` takes without quoting; it does not start with ``at-``. Raises
+        ``ValueError`` for another one.
         """
         return case_name(self, self.place_in_name(), variant)
 
@@ -148,7 +149,7 @@ class Transfer:
             "local": self.sources + self.destinations,
             "relay": (),
         }
-        return next((memory.index for memory in ends[self.op] if memory.on != "none"), None)
+        return next((memory.beside for memory in ends[self.op] if memory.on != "none"), None)
 
     def _route(self) -> str:
         return f"{''.join(map(str, self.sources))}->{self.executor}->{''.join(map(str, self.destinations))}"
@@ -219,7 +220,9 @@ def _place_beside(home: Memory, away: Memory, executor: str, doing: str, instead
             fitting.insert(0, instead)
         runs_on = "GPUs" if kind.on == "device" else "the host"
         raise ValueError(f"{doing} {home} by {kind.word}, which runs on {runs_on}: use {' or '.join(fitting)}")
-    return Executor(kind.letter, home.index)
+    if home.beside is None:
+        raise ValueError(f"{doing} {home} by {kind.word}: only the machine knows its NUMA node; name it, as in P0->C0->C0")
+    return Executor(kind.letter, home.beside)
 
 
 def _relaying(refused: ExecutorKind) -> str:
