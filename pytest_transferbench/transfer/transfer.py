@@ -221,7 +221,9 @@ def _place_beside(home: Memory, away: Memory, executor: str, doing: str, instead
         runs_on = "GPUs" if kind.on == "device" else "the host"
         raise ValueError(f"{doing} {home} by {kind.word}, which runs on {runs_on}: use {' or '.join(fitting)}")
     if home.beside is None:
-        raise ValueError(f"{doing} {home} by {kind.word}: only the machine knows its NUMA node; name it, as in P0->C0->C0")
+        raise ValueError(
+            f"{doing} {home} by {kind.word}: only the machine knows its NUMA node; name it, as in P0->C0->C0"
+        )
     return Executor(kind.letter, home.beside)
 
 
