@@ -183,7 +183,7 @@ def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported
             t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)
         ]
         return Plan(tuple(_planned(given_transfers, request, skips)))
-    routes, note = _within_limit(list(_routes(request, gpus)), len(sizes), settings, node)
+    routes, note = _within_limit(list(_routes(request, node, gpus)), len(sizes), settings, node)
     transfers = [
         transfer for route in routes for transfer in route.sized(sizes, _blocks(route.executor, settings.subexecutors))
     ]
@@ -348,7 +348,7 @@ def _message_plan(request: Request, node: Node, gpus: tuple[int, ...], skips: _S
     of_each_pair = len(one_way if request.messages == ONE_WAY else round_trips)
     routes = [
         _Route("push", source, Executor("G", source.index), destination)
-        for source, destination in _pairs(request.pairs, gpus)
+        for source, destination in _pairs(request.pairs, node, gpus)
         if request.pairs not in _NAMED_PAIRS or settings.ll_loopback or source != destination
     ]
     routes, note = _within_limit(routes, of_each_pair, settings, node)
@@ -386,9 +386,9 @@ def _within_limit(
     )
 
 
-def _routes(request: Request, gpus: tuple[int, ...]) -> Iterator[_Route]:
+def _routes(request: Request, node: Node, gpus: tuple[int, ...]) -> Iterator[_Route]:
     settings = request.settings
-    pairs = _pairs(request.pairs, gpus)
+    pairs = _pairs(request.pairs, node, gpus)
     for op in settings.ops or DEFAULT_OPS:
         for word in settings.executors or DEFAULT_EXECUTORS:
             for source, destination in pairs:
@@ -396,8 +396,8 @@ def _routes(request: Request, gpus: tuple[int, ...]) -> Iterator[_Route]:
                     yield _Route(op, source, executor, destination)
 
 
-def _pairs(text: str, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
-    host, devices = Memory("C", 0), [Memory("G", index) for index in gpus]
+def _pairs(text: str, node: Node, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
+    host, devices = Memory("C", node.numa_nodes[0].index), [Memory("G", index) for index in gpus]
     gpu_pairs = [(source, destination) for source in devices for destination in devices]
     host_pairs = [(host, host), *((host, d) for d in devices), *((d, host) for d in devices)]
     named = dict(zip(_NAMED_PAIRS, (gpu_pairs, host_pairs, gpu_pairs + host_pairs, []), strict=True))

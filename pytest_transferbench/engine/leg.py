@@ -10,7 +10,7 @@ from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import Destination, Prover, Region, fill_slices
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import Allocation, RuntimeFault
-from pytest_transferbench.transfer import Memory, RotationPlan, Transfer
+from pytest_transferbench.transfer import Memory, RotationPlan, Transfer, memory_kind
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine.bench import Bench
@@ -44,6 +44,11 @@ class Leg:
             self.destination = Destination(self._destination, offset, nbytes, self._agent(destination))
         self.nonce = 0
         self._filled = False
+
+    @property
+    def warnings(self) -> list[str]:
+        """What nobody could see of where the buffers lie."""
+        return [held.unchecked for held in (self._source, self._destination) if held is not None and held.unchecked]
 
     @property
     def slices(self) -> list[Any]:
@@ -128,13 +133,16 @@ class Leg:
         if memory.on == "none":
             return None
         taken = self.bench.arena.take(self._role(role), memory, nbytes)
-        owner = self.bench.runtime.owner_of(taken.pointer)
-        if memory.on == "device" and owner != memory.owner:
-            raise RuntimeFault("allocate", memory.owner, "WrongOwner", f"{memory} is homed on GPU {owner}")
+        if memory.on == "device":
+            owner = self.bench.runtime.owner_of(taken.pointer)
+            if owner != memory.owner:
+                raise RuntimeFault("allocate", memory.owner, "WrongOwner", f"{memory} is homed on GPU {owner}")
         return taken
 
     def _agent(self, memory: Memory) -> DeviceContext | None:
-        """Who fills and checks ``memory``: its owner; for host memory a GPU of the case, else the host itself."""
+        """Who fills and checks ``memory``: its owner; for pinned host memory a GPU of the case, else the host."""
+        if memory.on == "host" and not memory_kind(memory.kind).pinned:
+            return None
         gpus = [end for end in (self.transfer.executor.owner, *self.ends) if end != HOST]
         return self.agent_of(memory.owner if memory.owner != HOST else gpus[0] if gpus else HOST)
 

@@ -151,7 +151,7 @@ class CupyRuntime(ABC):
             raise
 
     def _numa_node(self, memory: Memory) -> int:
-        if memory_kind(memory.kind).indexed_by != "GPU":
+        if not memory_kind(memory.kind).by_gpu:
             return memory.index
         closest = self._closest_numa_nodes.get(memory.index)
         if closest is None:

@@ -70,7 +70,7 @@ class Runtime(Protocol):
         ...
 
     def owner_of(self, pointer: int) -> int:
-        """Return the device that the runtime says homes ``pointer``; for host memory the answer means nothing."""
+        """Return the device that the runtime says homes ``pointer``, which is in device memory."""
         ...
 
     def free(self, allocation: Allocation) -> None:

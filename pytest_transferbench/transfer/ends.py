@@ -45,8 +45,7 @@ class Memory:
 
         That is so of null memory, and of the NUMA node closest to a GPU.
         """
-        closest_to_a_gpu = self.on == "host" and memory_kind(self.kind).indexed_by == "GPU"
-        return None if self.on == "none" or closest_to_a_gpu else self.index
+        return None if self.on == "none" or memory_kind(self.kind).by_gpu else self.index
 
     @property
     def owner(self) -> int:

@@ -36,20 +36,19 @@ class ExecutorKind:
 
 @dataclass(frozen=True)
 class MemoryKind:
-    """One row of :data:`MEMORIES`.
+    """One row of :data:`MEMORIES`; ``on`` says where the bytes live, ``none`` for no memory at all.
 
-    ``on`` says where the bytes live, ``none`` for no memory at all, and ``indexed_by`` what its index counts.
-    ``pinned`` tells that its pages stay where they are and that every GPU reaches them; ``amd_only`` that CUDA has
-    nothing like it.
+    ``by_gpu`` tells that host memory is indexed by the GPU it lies nearest to, and not by its NUMA node. ``pinned``
+    tells that its pages stay where they are, within reach of every GPU; ``amd_only`` that CUDA has nothing like it.
     """
 
     letter: str
     word: str
     on: Literal["device", "host", "none"]
-    indexed_by: Literal["GPU", "NUMA node", "nothing"]
-    pinned: bool
-    amd_only: bool
     summary: str
+    by_gpu: bool = False
+    pinned: bool = True
+    amd_only: bool = False
 
 
 EXECUTORS = (
@@ -60,17 +59,17 @@ EXECUTORS = (
 """Every executor there is, by TransferBench's letter."""
 
 MEMORIES = (
-    MemoryKind("C", "pinned", "host", "NUMA node", True, False, "pinned host memory"),
-    MemoryKind("P", "closest", "host", "GPU", True, False, "pinned host memory on the NUMA node closest to a GPU"),
-    MemoryKind("B", "coherent", "host", "NUMA node", True, True, "coherent pinned host memory"),
-    MemoryKind("D", "noncoherent", "host", "NUMA node", True, True, "non-coherent pinned host memory"),
-    MemoryKind("K", "hostuncached", "host", "NUMA node", True, True, "uncached pinned host memory"),
-    MemoryKind("H", "unpinned", "host", "NUMA node", False, False, "unpinned host memory"),
-    MemoryKind("G", "device", "device", "GPU", True, False, "default GPU memory"),
-    MemoryKind("F", "fine", "device", "GPU", True, True, "fine-grained GPU memory"),
-    MemoryKind("U", "uncached", "device", "GPU", True, True, "uncached GPU memory"),
-    MemoryKind("M", "managed", "device", "GPU", False, False, "managed memory, at home on a GPU"),
-    MemoryKind("N", "null", "none", "nothing", True, False, "no memory: the Transfer only reads or only writes"),
+    MemoryKind("C", "pinned", "host", "pinned host memory"),
+    MemoryKind("P", "closest", "host", "pinned host memory on the NUMA node closest to a GPU", by_gpu=True),
+    MemoryKind("B", "coherent", "host", "coherent pinned host memory", amd_only=True),
+    MemoryKind("D", "noncoherent", "host", "non-coherent pinned host memory", amd_only=True),
+    MemoryKind("K", "hostuncached", "host", "uncached pinned host memory", amd_only=True),
+    MemoryKind("H", "unpinned", "host", "unpinned host memory", pinned=False),
+    MemoryKind("G", "device", "device", "default GPU memory"),
+    MemoryKind("F", "fine", "device", "fine-grained GPU memory", amd_only=True),
+    MemoryKind("U", "uncached", "device", "uncached GPU memory", amd_only=True),
+    MemoryKind("M", "managed", "device", "managed memory, at home on a GPU", pinned=False),
+    MemoryKind("N", "null", "none", "no memory: the Transfer only reads or only writes"),
 )
 """Every memory kind there is, by TransferBench's letter and in its order."""
 

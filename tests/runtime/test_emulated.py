@@ -129,7 +129,7 @@ def test_a_kernel_is_compiled_by_hiprtc_loaded_and_run(runtime: Runtime, pair: t
 @pytest.mark.parametrize("kind", "CPBDKHGFUM")
 @pytest.mark.parametrize("index", [0, 5])
 def test_every_memory_kind_holds_what_is_written(runtime: Runtime, node: Node, kind: str, index: int) -> None:
-    by_gpu = memory_kind(kind).indexed_by == "GPU"
+    by_gpu = memory_kind(kind).by_gpu or memory_kind(kind).on == "device"
     allocation = runtime.allocate(Memory(kind, index if by_gpu else index % 2), 4096)
     assert allocation.pointer % 256 == 0
     assert allocation.unchecked == ""

@@ -7,6 +7,7 @@ from pytest_transferbench.engine.executors.base import Executor, Geometry, Opera
 from pytest_transferbench.engine.executors.cpu import CpuExecutor
 from pytest_transferbench.engine.executors.dma import DmaExecutor
 from pytest_transferbench.engine.executors.gfx import GfxExecutor, GfxManyExecutor
+from pytest_transferbench.engine.memory_kinds import unsupported_memory
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.transfer import AnyTransfer, Message, Transfer, TransferOrTest
 from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
@@ -72,10 +73,9 @@ def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | N
         missing = ", ".join(f"G{index}" for index in sorted(needed - devices))
         return f"{transfer.notation()} needs {missing}; this node has {node.describe_indices()}"
     for memory in (*transfer.sources, *transfer.destinations):
-        if memory.kind in "FU" and node.runtime == "cuda":
-            return f"{memory}: CUDA has no fine-grained or uncached device memory; use G{memory.index}"
-        if memory.on == "host" and memory.index > 0:
-            return f"{memory}: host memory is placed on NUMA node 0 only; use C0"
+        reason = unsupported_memory(memory, executor, node)
+        if reason:
+            return reason
     if executor.kind == "C":
         reason = _host_reach(needed, node)
         if reason:
