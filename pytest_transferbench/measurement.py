@@ -131,6 +131,8 @@ class Measurement:
     wall_seconds: float = math.nan
     verdicts: tuple[Finding, ...] = ()
     judged: bool = True
+    control: bool = False
+    """True for a case that shows an artefact on purpose: it is never judged."""
 
     def __repr__(self) -> str:
         # Failed assertions show it, and the whole of it would hide what failed.

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +21,7 @@ import pytest
 from pytest_transferbench import cases, options
 from pytest_transferbench.isolation import deadlines, xdist
 from pytest_transferbench.report import asserts, header, junit, transport
-from pytest_transferbench.report.crash import lead_with_verdict
+from pytest_transferbench.report.crash import is_verdict, lead_with_verdict
 from pytest_transferbench.report.reporter import Reporter
 from pytest_transferbench.report.terminal import live_status
 from pytest_transferbench.session.item import ItemBench
@@ -30,6 +30,7 @@ from pytest_transferbench.transfer import AnyCase
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Lease
+    from pytest_transferbench.measurement import Measurement
     from pytest_transferbench.node import Node
 
 SUITES = Path(__file__).with_name("suites")
@@ -104,6 +105,9 @@ def pytest_configure(config: pytest.Config) -> None:
                 config.stash[_ANNOUNCEMENTS].ends_at(nodeid) if _ANNOUNCEMENTS in config.stash else None
             ),
             worker_error=lambda: config.stash[_XDIST].error if _XDIST in config.stash else None,
+            pending_faults=lambda: (
+                config.stash[_XDIST].pending_faults if _XDIST in config.stash else run.pending_faults()
+            ),
         )
         config.pluginmanager.register(config.stash[_REPORTER], "transferbench-reporter")
 
@@ -237,7 +241,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what was measured on the report, where it crosses pytest-xdist, and a failing verdict first in its text."""
+    """Put what was measured on the report, where it crosses pytest-xdist, and a failing verdict first in its text.
+
+    A verdict in setup, such as that of buffers that cannot be had, fails the item and is no error of its setup. What a
+    fixture measures after the call comes with the report of its teardown.
+    """
     if (
         call.excinfo is not None
         and not isinstance(call.excinfo.value, pytest.skip.Exception)
@@ -245,14 +253,21 @@ def pytest_runtest_makereport(
     ):
         item.stash[_ITEM_BENCH].look_for_lost(item.name)
     passed_setup = call.when == "setup" and call.excinfo is None
-    if not _is_ours(item) or call.when == "teardown" or passed_setup:
-        return (yield)
     bench = item.stash.get(_ITEM_BENCH, None)
-    data = transport.carry(bench.measurements if bench else ())
-    record = transport.first_judged(data)
-    if record is not None:
+    nothing_more = call.when == "teardown" and not (bench and bench.measurements)
+    if not _is_ours(item) or passed_setup or nothing_more:
+        return (yield)
+    made: list[Measurement] = []
+    if bench:
+        made, bench.measurements = bench.measurements, made
+    data = transport.carry(made)
+    record = transport.headline(data)
+    said = call.when == "teardown" and any(name == "transfer_key" for name, _ in item.user_properties)
+    if record is not None and not said:
         item.user_properties += junit.properties(record)
     report = yield
+    if call.when == "setup" and call.excinfo is not None and is_verdict(call.excinfo.value):
+        report.when = "call"
     lead_with_verdict(report.longrepr)
     setattr(report, transport.ATTRIBUTE, data)
     return report
@@ -295,7 +310,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if xdist.is_worker(config) and _RUN in config.stash:
         run = config.stash[_RUN]
-        said = {"items": run.items, "error": run.error}
+        said = {"items": run.items, "error": run.error, "pending_faults": run.pending_faults()}
         config.workeroutput[xdist.INPUT] = said  # type: ignore[attr-defined]  # set by xdist
 
 
@@ -334,12 +349,13 @@ def transfer_buffers(request: pytest.FixtureRequest, transferbench: ItemBench) -
 
     They are given back at the end of the item; ``transferbench(transfer)`` measures in these very buffers.
     """
+    __tracebackhide__ = True
     if transferbench.case is None and "transfer" in request.fixturenames:
         given = request.getfixturevalue("transfer")
         with _in_one_line():
             transferbench.adopt(given)
-    with transferbench.lease() as lease:
-        yield lease
+    with ExitStack() as stack:
+        yield transferbench.lease(stack)
 
 
 # What the hooks share
@@ -442,9 +458,10 @@ def _header(config: pytest.Config) -> list[str]:
     if run is None or not run.resolved or config.stash.get(_HEADER_SHOWN, False):
         return []
     config.stash[_HEADER_SHOWN] = True
-    return header.header_lines(
+    lines = header.header_lines(
         run.settings, run.node, run.gpus, run.sizes, os.environ, options.short_forms_taken(config)
     )
+    return header.wrapped(lines, config.get_terminal_writer().fullwidth)
 
 
 def _duration(seconds: float) -> str:

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from pytest_transferbench.emulator import node_models
+from pytest_transferbench.judge import DEFAULT_LIMITS
+from pytest_transferbench.transfer import format_size
+
 pytest_plugins = ["pytester"]
 
 RunPytest = Callable[..., pytest.RunResult]
 README = Path(__file__).parent.parent / "README.md"
 NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ builds the emulated node")
-EMULATED = ("--transfer-emulate=mi300x-8", "--gpus=0,1", "--transfer-samples=3")
+TWO_GPUS = ("--gpus=0,1", "--transfer-samples=3")
+EMULATED = ("--transfer-emulate=mi300x-8", *TWO_GPUS)
 
 
 @pytest.fixture
@@ -25,11 +30,12 @@ def example() -> str:
 
 
 @NEEDS_COMPILER
-def test_the_example_passes_from_another_folder(
-    pytester: pytest.Pytester, run_elsewhere: RunPytest, example: str
+@pytest.mark.parametrize("model", node_models())
+def test_the_example_passes_on_every_shipped_node_from_another_folder(
+    pytester: pytest.Pytester, run_elsewhere: RunPytest, example: str, model: str
 ) -> None:
     pytester.makepyfile(test_mine=example)
-    result = run_elsewhere(*EMULATED)
+    result = run_elsewhere(f"--transfer-emulate={model}", *TWO_GPUS)
     result.assert_outcomes(passed=4)
 
 
@@ -45,6 +51,18 @@ def test_a_raised_floor_fails_in_words(pytester: pytest.Pytester, run_elsewhere:
 def test_the_example_is_ten_lines(example: str) -> None:
     code = [line for line in example.splitlines() if line.strip()]
     assert len(code) <= 10
+
+
+def test_the_row_of_contaminated_names_every_limit_there_is() -> None:
+    (row,) = [line for line in README.read_text().splitlines() if line.startswith("| CONTAMINATED |")]
+    limits = DEFAULT_LIMITS
+    for limit in (
+        f"a pull of {format_size(limits.contaminated_min_nbytes)} or more",
+        f"{limits.contaminated_min_seconds * 1e6:g} us",
+        f"{limits.warm_cold} x",
+        f"{limits.warm_cold_unrotated} x without rotation",
+    ):
+        assert limit in row
 
 
 @NEEDS_COMPILER

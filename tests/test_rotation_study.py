@@ -44,6 +44,7 @@ PUBLISHED_PEERS = {  # (op, MiB): (off, on), GB/s
     ("pull", 256): (827, 827),
 }
 STEADY_GBPS = 1270
+SWEPT = (2, 4, *PUBLISHED)
 
 
 def study(folder: Path, model: str | Path, *arguments: str) -> tuple[str, Figures]:
@@ -86,8 +87,8 @@ def test_single_copies_are_the_published_ones(dpx: tuple[str, Figures], mib: int
 
 
 def test_without_rotation_the_shared_cache_inflates_what_fits_it(dpx: tuple[str, Figures]) -> None:
-    ratios = {mib: figures(dpx[1], f"pull-gfx-G0-G1-{mib}M-unrotated")["warm_cold"] for mib in PUBLISHED}
-    for mib, least in ((8, 1.9), (16, 2.2), (32, 2.5), (64, 2.5)):
+    ratios = {mib: figures(dpx[1], f"pull-gfx-G0-G1-{mib}M-unrotated")["warm_cold"] for mib in SWEPT}
+    for mib, least in ((2, 1.7), (4, 1.8), (8, 1.9), (16, 2.2), (32, 2.5), (64, 2.5)):
         assert ratios[mib] >= least
     for mib in (128, 256, 512):
         assert ratios[mib] <= 1.10
@@ -95,12 +96,12 @@ def test_without_rotation_the_shared_cache_inflates_what_fits_it(dpx: tuple[str,
     assert steady_on == pytest.approx(STEADY_GBPS, rel=0.02)
     above = {
         (mib, name)
-        for mib in PUBLISHED
+        for mib in SWEPT
         for name in ("cold_gbps", "warm_gbps", "gbps")
         if figures(dpx[1], f"pull-gfx-G0-G1-{mib}M-unrotated")[name] > STEADY_GBPS
     }
     assert above == {(32, "warm_gbps"), (64, "warm_gbps"), (32, "gbps"), (64, "gbps")}
-    impossible = {mib for mib in PUBLISHED if "IMPOSSIBLE" in verdicts(dpx[1], f"pull-gfx-G0-G1-{mib}M-unrotated")}
+    impossible = {mib for mib in SWEPT if "IMPOSSIBLE" in verdicts(dpx[1], f"pull-gfx-G0-G1-{mib}M-unrotated")}
     assert impossible == {32, 64}
 
 
@@ -112,7 +113,7 @@ def test_back_to_back_copies_reach_the_published_peak(dpx: tuple[str, Figures]) 
 
 def test_with_rotation_nothing_is_inflated(dpx: tuple[str, Figures]) -> None:
     for op in ("pull", "push"):
-        for mib in PUBLISHED:
+        for mib in SWEPT:
             name = f"{op}-gfx-G0-G1-{mib}M"
             assert figures(dpx[1], name)["warm_cold"] <= 1.15
             assert verdicts(dpx[1], name) <= {"OK", "NEW"}
@@ -137,26 +138,27 @@ def test_all_peers_together_are_the_published_executor_figures(dpx: tuple[str, F
     }
     for op in ("pull", "push"):
         assert (got[op, "-unrotated"], got[op, ""]) == pytest.approx(PUBLISHED_PEERS[op, mib], rel=0.05)
-        assert got[op, ""] == pytest.approx(got[op, "-unrotated"], rel=0.03)
+        assert got[op, ""] == pytest.approx(got[op, "-unrotated"], rel=0.005)
     for end in ("-unrotated", ""):
         assert 0.31 <= got["pull", end] / got["push", end] <= 0.33
 
 
 def test_the_summary_sets_both_side_by_side(dpx: tuple[str, Figures]) -> None:
-    assert "pull-gfx-G0-G1 (on-die), GB/s without and with source rotation" in dpx[0]
+    assert "pull-gfx-G0-G1 (on-die), GB/s (w/c: warm over cold)" in dpx[0]
     assert "64 passes in one launch" in dpx[0]
     assert "off IMPOSSIBLE" in dpx[0]
-    assert "not judged" not in dpx[0]
+    assert "they are to be inflated where a cache (96M here) answers what is read again" in dpx[0]
+    assert "not judged: " not in dpx[0]
 
 
 @pytest.mark.parametrize(("model", "gpus"), [("gfx1250-spx", "0,1"), ("gfx1250-dpx", "0,2")])
 def test_between_physical_gpus_rotation_changes_nothing(tmp_path: Path, model: str, gpus: str) -> None:
-    _, found = study(tmp_path, model, f"--gpus={gpus}", "-k", "pull-gfx-G0 and not 64x")
+    _, found = study(tmp_path, model, f"--gpus={gpus}", "-k", "gfx-G0 and not 64x")
     ends = gpus.replace(",", "-G")
-    for mib in PUBLISHED:
-        off, on = (figures(found, f"pull-gfx-G{ends}-{mib}M{end}") for end in ("-unrotated", ""))
+    for transfer in (f"{op}-gfx-G{ends}-{mib}M" for op in ("pull", "push") for mib in SWEPT):
+        off, on = (figures(found, transfer + end) for end in ("-unrotated", ""))
         for name in ("cold_gbps", "warm_gbps", "gbps"):
-            assert on[name] == pytest.approx(off[name], rel=0.005)
+            assert on[name] == pytest.approx(off[name], rel=0.005), (transfer, name)
 
 
 def mutated(folder: Path, text: str) -> Path:

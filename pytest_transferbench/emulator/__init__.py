@@ -4,7 +4,7 @@ It proves how the runtime is used, that the right bytes move and where they stop
 """
 
 from pytest_transferbench.emulator.faults import Fault, error_codes, hip_calls
-from pytest_transferbench.emulator.loader import Activation, Counters, activate
+from pytest_transferbench.emulator.loader import Activation, Counters, activate, active
 from pytest_transferbench.emulator.model import EmulatorError, ModelError, NodeModel, load_model, node_models
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "ModelError",
     "NodeModel",
     "activate",
+    "active",
     "error_codes",
     "hip_calls",
     "load_model",

@@ -47,6 +47,7 @@ class Activation:
     kfd_root: Path
     library: Path
     _native: Any = field(repr=False)
+    _planned: list[Fault] = field(default_factory=list, repr=False)
 
     @property
     def numa_root(self) -> Path:
@@ -113,7 +114,17 @@ class Activation:
 
         A device that a sticky fault has ended stays so until ``hipDeviceReset``.
         """
-        _plan_faults(self._native, faults)
+        self._planned[:] = faults
+        text = runtime_lines(self._planned).encode()
+        wrong = _text_of(lambda buffer, size: self._native.transferbench_emulator_plan_faults(text, buffer, size))
+        if wrong:
+            raise EmulatorError(wrong)
+
+    def pending_faults(self) -> list[tuple[int, Fault, int]]:
+        """Return the planned faults that have not happened yet: number from 1, fault, uses of its call so far."""
+        uses = map(int, _text_of(self._native.transferbench_emulator_fault_uses).split())
+        planned = zip(self._planned, uses, strict=True)
+        return [(number, fault, used) for number, (fault, used) in enumerate(planned, 1) if used < fault.nth]
 
     def last_fault(self) -> str:
         """Return the last kernel fault in words, or an empty string."""
@@ -121,6 +132,11 @@ class Activation:
 
 
 _active: Activation | None = None
+
+
+def active() -> Activation | None:
+    """Return the emulated node of this process, if it has one."""
+    return _active
 
 
 def activate(model: str | Path = "mi300x-8") -> Activation:
@@ -148,6 +164,7 @@ def activate(model: str | Path = "mi300x-8") -> Activation:
     native = _load(made)
     _open(native, wanted, made)
     _active = Activation(wanted, _topology(wanted, made), made.libraries[0], native)
+    _active.plan_faults(wanted.faults)
     return _active
 
 
@@ -183,6 +200,7 @@ def _load(made: Build) -> ctypes.CDLL:
     native.transferbench_emulator_numa_node_of.argtypes = [ctypes.c_void_p]
     native.transferbench_emulator_open.restype = ctypes.c_size_t
     native.transferbench_emulator_plan_faults.restype = ctypes.c_size_t
+    native.transferbench_emulator_fault_uses.restype = ctypes.c_size_t
     native.transferbench_emulator_call_counts.restype = ctypes.c_size_t
     native.transferbench_emulator_last_fault.restype = ctypes.c_size_t
     return native
@@ -193,14 +211,6 @@ def _open(native: ctypes.CDLL, model: NodeModel, made: Build) -> None:
         compiler=made.compiler, kernel_cache=made.kernel_cache, include_folder=made.include_folder
     )
     wrong = _text_of(lambda buffer, size: native.transferbench_emulator_open(text.encode(), buffer, size))
-    if wrong:
-        raise EmulatorError(wrong)
-    _plan_faults(native, model.faults)
-
-
-def _plan_faults(native: Any, faults: Iterable[Fault]) -> None:
-    text = runtime_lines(faults).encode()
-    wrong = _text_of(lambda buffer, size: native.transferbench_emulator_plan_faults(text, buffer, size))
     if wrong:
         raise EmulatorError(wrong)
 

@@ -85,6 +85,8 @@ class DeviceModel:
 class LinkModel:
     """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries.
 
+    ``first_us`` passes until the first data of a shader that reads over it come, or those of one that only stores.
+    ``first_store_us`` passes until the stores of a shader that also reads flow; it waits for its reads meanwhile.
     ``one_way_us`` passes until a store is seen at the far end; as long again until its sender knows.
     """
 
@@ -93,6 +95,7 @@ class LinkModel:
     first_us: float
     one_way_us: float
     raw_gbps: float | None = None
+    first_store_us: float = 0.0
     hops: int = 1
 
 
@@ -148,6 +151,8 @@ class NodeModel:
     enqueue_us: float
     synchronize_us: float
     faults: tuple[Fault, ...] = ()
+    extends: str = ""
+    """The model that a file says it differs from; empty for one that says everything itself."""
 
     @property
     def device_name(self) -> str:
@@ -182,7 +187,7 @@ class NodeModel:
 
     def digest(self) -> str:
         """Return twelve characters that change with any parameter of the machine, which its faults are not."""
-        return hashlib.sha256(repr(dataclasses.replace(self, faults=())).encode()).hexdigest()[:12]
+        return hashlib.sha256(repr(dataclasses.replace(self, faults=(), extends="")).encode()).hexdigest()[:12]
 
     def runtime_text(self, *, compiler: str, kernel_cache: Path, include_folder: Path) -> str:
         """Return the model as the lines that the C++ runtime reads: seconds, bytes, bytes a second."""
@@ -234,7 +239,7 @@ class NodeModel:
                 kind = self.link_type(source, destination)
                 lines.append(
                     f"link {source} {destination} {link.link_class} {link.usable_gbps * 1e9!r} {link.first_us / 1e6!r} "
-                    f"{link.one_way_us / 1e6!r} {kind} {link.hops}"
+                    f"{link.first_store_us / 1e6!r} {link.one_way_us / 1e6!r} {kind} {link.hops}"
                 )
         return "\n".join(lines) + "\n"
 
@@ -292,7 +297,7 @@ def _read(text: str, where: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     if base in seen or base == where:
         raise ModelError(f"{where}: extends goes round in a circle through {base!r}")
     base_text = _model_folder().joinpath(f"{base}.toml").read_text(encoding="utf-8")
-    return _merged(_read(base_text, base, (*seen, where)), data)
+    return {**_merged(_read(base_text, base, (*seen, where)), data), "extends": base}
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -412,7 +417,6 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
     device = _device(top.table("device"), where)
     links = _links(top.table("link"))
     pairs, default_link = _pairs(top.table("links"), where, device, links)
-    cache = top.table("cache") if "cache" in top.names() else None
     dma, cpu, host = (top.table(key) for key in ("dma", "cpu", "host"))
     model = NodeModel(
         name=name,
@@ -422,7 +426,7 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         pairs=pairs,
         default_link=default_link,
         gfx=_gfx(top.table("gfx")),
-        cache_hit_gbps=cache.rate("hit_gbps") if cache else None,
+        cache_hit_gbps=_cache(top.table("cache"), links["local"]) if "cache" in top.names() else None,
         dma=DmaModel(dma.time_us("issue_us"), dma.rate("rate_gbps"), dma.size("peer_minimum", 0, 1 << 40)),
         cpu=CpuModel(
             name=cpu.text("name"),
@@ -434,11 +438,20 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         enqueue_us=host.time_us("enqueue_us"),
         synchronize_us=host.time_us("synchronize_us"),
         faults=_faults(top.take("fault", list, []), where, device.count),
+        extends=top.take("extends", str, ""),
     )
-    for table in (cache, dma, cpu, host, top):
-        if table is not None:
-            table.done()
+    for table in (dma, cpu, host, top):
+        table.done()
     return model
+
+
+def _cache(table: _Table, local: LinkModel) -> float:
+    hit_gbps = table.rate("hit_gbps")
+    table.done()
+    if hit_gbps < local.usable_gbps:
+        least = f"at least link.local.usable_gbps = {local.usable_gbps:g}"
+        table.refuse("hit_gbps", hit_gbps, f"{least}: a cache is no slower than the memory behind it")
+    return hit_gbps
 
 
 def _gfx(table: _Table) -> GfxModel:
@@ -539,6 +552,7 @@ def _links(table: _Table) -> dict[str, LinkModel]:
             first_us=link.time_us("first_us"),
             one_way_us=link.time_us("one_way_us"),
             raw_gbps=link.rate_or_unknown("raw_gbps"),
+            first_store_us=link.time_us("first_store_us", 0.0),
             hops=link.whole("hops", 0, 64, 1),
         )
         link.done()

@@ -28,7 +28,9 @@ from pytest_transferbench.transfer import (
     RotationPlan,
     TransferOrTest,
     copies_per_sample,
+    rotation_budget,
 )
+from pytest_transferbench.transfer.rotation import CACHE_FACTOR, DEFAULT_BUDGET_BYTES
 
 _C = TypeVar("_C", bound=AnyCase)
 _L = TypeVar("_L")
@@ -273,6 +275,18 @@ def estimate_seconds(case: Case, node: Node) -> float:
     nbytes = (transfer.total_bytes if virtual_clock else transfer.nbytes) * case.sub_iterations
     bytes_moved = case.samples * nbytes * copies_per_sample(nbytes, slowest, virtual_clock=virtual_clock)
     if virtual_clock:
-        # A CPU copies, and it also fills, poisons and checks: as much as some eight copies more.
-        return 0.3 + (bytes_moved + 8 * nbytes) / 2.5e9
+        # A CPU makes the single and the untimed copies too, compares every word three times, and fills every slice.
+        more_copies = 4 + 2 * min(run.SINGLE_COPY_SAMPLES, case.samples)
+        compared = 3 * transfer.total_bytes / 0.53e9
+        return 0.05 + (bytes_moved + more_copies * nbytes) / 2.1e9 + compared + _filled_bytes(case, node) / 1.2e9
     return 0.3 + bytes_moved / (NOMINAL_GBPS[slowest] * 1e9)
+
+
+def _filled_bytes(case: Case, node: Node) -> int:
+    """About what the slices of all sources hold together: as much as was asked for, or as a GPU has memory."""
+    budget = rotation_budget(case.transfer, case.rotate_bytes)
+    if budget is None:
+        cache = max(device.last_level_cache_bytes or 0 for device in node.devices)
+        budget = max(DEFAULT_BUDGET_BYTES, CACHE_FACTOR * cache)
+    memory_bytes = min(device.memory_bytes for device in node.devices)
+    return len(case.transfer.transfers) * min(max(budget, case.transfer.nbytes), memory_bytes)

@@ -143,6 +143,7 @@ class _Run:
     def context(self) -> dict[str, Any]:
         """Return who executed, on what, with which shape: what the figures belong to."""
         lease, geometry = self.lease, self.lease.geometry
+        caches = [lease.bench.node.device(owner).last_level_cache_bytes or 0 for owner in lease.owners]
         return {
             "executor": str(self.case.transfer.executor),
             "launch_device": self.device.index if self.device else HOST,
@@ -152,6 +153,7 @@ class _Run:
             "rotation": lease.plan.describe(),
             "slices": lease.plan.slices,
             "span_bytes": lease.plan.span_bytes,
+            "last_level_cache_bytes": max(caches, default=0) or None,
             "subexecutors": geometry.subexecutors,
             "block_threads": geometry.block_threads,
             "unroll": geometry.unroll,

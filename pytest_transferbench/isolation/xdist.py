@@ -72,13 +72,16 @@ class XdistHooks:
 
     ``handed`` is plain data for every worker. ``collected`` becomes the largest number of transfer items that any
     worker had, and stays 0 when none ever reported; ``error`` becomes the line with which a worker could not find
-    out what to measure.
+    out what to measure. ``pending_faults`` becomes what a worker says of planned faults that never happened, and
+    stays empty where one died and took its count with it.
     """
 
     def __init__(self, handed: Mapping[str, Any]) -> None:
         self.handed = handed
         self.collected = 0
         self.error: str | None = None
+        self.pending_faults: list[str] = []
+        self._died = False
 
     def pytest_configure_node(self, node: Any) -> None:
         """Hand a starting worker the node and the refusal, so that it probes nothing itself."""
@@ -87,6 +90,8 @@ class XdistHooks:
     def pytest_testnodedown(self, node: Any) -> None:
         """Take what a worker says at its end; one that crashed says nothing."""
         said = getattr(node, "workeroutput", {}).get(INPUT)
+        self._died |= said is None
         if said is not None:
             self.collected = max(self.collected, said["items"])
             self.error = said["error"] or self.error
+            self.pending_faults = [] if self._died else said["pending_faults"]

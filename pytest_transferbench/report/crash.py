@@ -5,19 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 
+def is_verdict(exception: BaseException) -> bool:
+    """Tell whether ``exception`` is a failing verdict."""
+    from pytest_transferbench.judge import TransferFailure
+
+    return isinstance(exception, TransferFailure)
+
+
 def lead_with_verdict(longrepr: Any) -> None:
     """Cut the exception's name off pytest's account of a failing verdict, in all of its lines.
 
     A short summary of 80 columns has room for the verdict and its figure only where they come first. ``longrepr`` is
-    that of a report; an account in a form of somebody else's is left alone.
+    that of a report; an account in a form of somebody else's is left alone. Where none of the frames is the user's, the
+    verdict is all there is to say.
     """
     # A native traceback is one account; the others are one for each exception that led to the next.
-    alone = (getattr(longrepr, "reprtraceback", None), getattr(longrepr, "reprcrash", None), None)
+    alone: tuple[Any, Any, None] = getattr(longrepr, "reprtraceback", None), getattr(longrepr, "reprcrash", None), None
     for traceback, crash, _ in getattr(longrepr, "chain", (alone,)):
         if crash is not None:
             crash.message = _cut(crash.message)
         for entry in getattr(traceback, "reprentries", ()):
-            entry.lines = [_cut(line) for line in entry.lines]
+            lines = [_cut(line) for line in entry.lines]
+            if lines != entry.lines:
+                entry.lines, traceback.extraline = lines, None
 
 
 def _cut(text: str) -> str:

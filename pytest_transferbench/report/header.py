@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import TextWrapper
 
 from pytest_transferbench.node import HOST, Device, Node
 from pytest_transferbench.options import Settings, environment_lines
@@ -27,6 +28,12 @@ def header_lines(
     lines += [f"{name} belongs to somebody else here: use --transfer-{name[2:]}" for name in short_forms_taken]
     lines += environment_lines(settings, environment)
     return [f"transferbench: {lines[0]}", *(f"  {line}" for line in lines[1:])]
+
+
+def wrapped(lines: Iterable[str], width: int) -> list[str]:
+    """Return ``lines`` broken between words where a terminal of ``width`` columns would break them anywhere."""
+    breaks = TextWrapper(width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in breaks.wrap(line)]
 
 
 def _runtime(node: Node) -> str:
@@ -88,4 +95,4 @@ def _sizes(settings: Settings, node: Node, sizes: Sequence[int]) -> str:
     where = f"from {settings.sources['sizes']}" if settings.sizes else f"default on {kind}"
     samples = "1 sample" if settings.samples == 1 else f"{settings.samples} samples"
     rotation = {None: "auto", 0: "off"}.get(settings.rotate_bytes) or format_size(settings.rotate_bytes or 0)
-    return f"sizes {' '.join(map(format_size, sizes))} ({where}); rotation {rotation}; {samples}"
+    return f"sizes {' '.join(map(format_size, sizes))} ({where}); rotation {rotation}; {samples}; marks override"

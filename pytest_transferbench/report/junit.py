@@ -19,6 +19,8 @@ def properties(record: Record) -> list[tuple[str, object]]:
         ("transfer_wrong_words", sum(check["wrong_words"] + check["guard_words"] for check in record["checks"])),
         ("transfer_wrong_bytes", sum(check["wrong_bytes"] + check["guard_bytes"] for check in record["checks"])),
     ]
+    if record["control"]:
+        found.append(("transfer_control", "true"))
     if record["emulated"]:
         found.append(("transfer_emulated", record["emulated"]))
     if record.has_bandwidth:

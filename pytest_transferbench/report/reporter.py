@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -26,8 +26,9 @@ class Reporter:
 
     ``node`` returns the machine, or None while nobody has asked for it; ``collected`` how many transfer items there
     were in the end, ``announced`` until when a worker might run the item it died in, in seconds since the epoch, None
-    for items of others, ``worker_error`` why a worker could not find out what to measure. Raises ``UsageError`` when
-    the journal at ``path`` cannot be written.
+    for items of others, ``worker_error`` why a worker could not find out what to measure, ``pending_faults`` lines
+    about faults of an emulated node that never happened. Raises ``UsageError`` when the journal at ``path`` cannot be
+    written.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class Reporter:
         collected: Callable[[], int],
         announced: Callable[[str], float | None],
         worker_error: Callable[[], str | None],
+        pending_faults: Callable[[], Iterable[str]],
     ) -> None:
         self._config = config
         self._node = node
         self._collected = collected
         self._announced = announced
         self._worker_error = worker_error
+        self._pending_faults = pending_faults
         self._reported = False
         self._results = Results()
         self._journal: Journal | None = None
@@ -81,9 +84,12 @@ class Reporter:
         """Show the matrices and verdicts; without any transfer test but with our options, say where there are some."""
         if self._results:
             # Not section(): it writes after the last item's line, and the first line of ours then stands apart.
-            terminalreporter.write_sep("=", self._results.title())
-            for line in self._results.lines(self._config.get_verbosity()):
+            verbosity = self._config.get_verbosity()
+            terminalreporter.write_sep("=", self._results.title(verbosity))
+            for line in self._results.lines(verbosity):
                 terminalreporter.write_line(line)
+            for line in self._pending_faults():
+                terminalreporter.write_line(f"warning: {line}")
             terminalreporter.write_line(f"journal: {self._journal.path if self._journal else self._no_journal}")
         elif unsaid := self._unsaid():
             terminalreporter.write_line(f"ERROR: {unsaid}", red=True)

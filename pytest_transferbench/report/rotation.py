@@ -10,6 +10,8 @@ from pytest_transferbench.report.transport import Record
 from pytest_transferbench.transfer import format_size
 
 _FIGURES = ("cold", "warm", "w/c", "steady")
+_WIDTHS = (8, 8, 6, 8)
+_WIDTH = sum(_WIDTHS)
 
 
 class Study:
@@ -36,8 +38,8 @@ class Study:
         for off, on in self._pairs:
             tables[_caption(on)].append((off, on))
         for caption, pairs in tables.items():
-            yield f"{caption}, GB/s without and with source rotation (w/c is warm over cold)"
-            yield f"{'':>6}  {_row('off', *[''] * 3)}  {_row('on', *[''] * 3)}".rstrip()
+            yield f"{caption}, GB/s (w/c: warm over cold)"
+            yield f"{'':>6}  {'rotation off':^{_WIDTH}}  {'rotation on':^{_WIDTH}}".rstrip()
             yield f"{'size':>6}  {_row(*_FIGURES)}  {_row(*_FIGURES)}"
             rows = Counter(on["nbytes"] for _, on in pairs)
             for off, on in sorted(pairs, key=lambda pair: int(pair[1]["nbytes"])):
@@ -45,6 +47,21 @@ class Study:
                 names = f"{off.name} and {on.name}" if rows[on["nbytes"]] > 1 else ""
                 yield f"{cells}  {'; '.join(filter(None, (names, *_notes(off, on))))}".rstrip()
             yield ""
+        controls = [off for off, _ in self._pairs if off["control"]]
+        if controls:
+            yield f"off: {not_judged(len(controls))}; {_why_inflated(controls)}"
+            yield ""
+
+
+def not_judged(controls: int) -> str:
+    """Return ``21 controls, not judged``."""
+    return f"{controls} control{'' if controls == 1 else 's'}, not judged"
+
+
+def _why_inflated(controls: Iterable[Record]) -> str:
+    caches = {record["context"].get("last_level_cache_bytes") for record in controls} - {None}
+    size = " and ".join(map(format_size, sorted(caches))) or "of unknown size"
+    return f"they are to be inflated where a cache ({size} here) answers what is read again"
 
 
 def _transfer(record: Record) -> tuple[object, ...]:
@@ -69,7 +86,7 @@ def _cells(record: Record) -> Iterator[str]:
 
 
 def _row(*cells: str) -> str:
-    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, (8, 8, 6, 8), strict=True))
+    return "".join(f"{cell:>{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
 
 
 def _notes(off: Record, on: Record) -> Iterator[str]:

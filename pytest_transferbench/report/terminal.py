@@ -10,8 +10,8 @@ from typing import Any
 
 from pytest_transferbench.report.matrix import matrix_lines
 from pytest_transferbench.report.messages import message_lines, message_row
-from pytest_transferbench.report.rotation import Study
-from pytest_transferbench.report.transport import Record, first_judged, records
+from pytest_transferbench.report.rotation import Study, not_judged
+from pytest_transferbench.report.transport import Record, headline, records
 from pytest_transferbench.transfer import Transfer, format_size, parse_transfers
 
 _SAMPLE_NUMBER = re.compile(r"^sample \d+: ")
@@ -23,12 +23,15 @@ def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | N
 
     Failed ones keep pytest's word: it also opens their line in the short summary, which tools read.
     """
-    record = first_judged(records(report))
+    record = headline(records(report))
     if record is None or report.when != "call" or not report.passed or hasattr(report, "wasxfail"):
         return None
-    word = f"PASSED {float(record.gbps):8.1f} GB/s"
-    if record["protocol"]:
-        word = f"PASSED {1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
+    figure = f"{float(record.gbps):8.1f} GB/s"
+    if not record.has_bandwidth:  # a control that its test lets pass
+        figure = record.verdict
+    elif record["protocol"]:
+        figure = f"{1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
+    word = f"PASSED {figure}{' control' if record['control'] else ''}"
     return "passed", ".", (word, {"green": True})
 
 
@@ -41,24 +44,28 @@ class Results:
     def add(self, report: Any) -> None:
         """Take the measurements of a report, if it has any."""
         found = records(report)
-        if found:
+        if found and report.when == "teardown":  # after what was measured before it
+            self._records.setdefault(report.nodeid, []).extend(found)
+        elif found:
             self._records[report.nodeid] = found
 
     def __bool__(self) -> bool:
         return bool(self._records)
 
-    def title(self) -> str:
+    def title(self, verbosity: int) -> str:
         """Return the section's title; what was not measured on a real machine says so."""
         emulated = sorted({str(record["emulated"]) for record in self._all() if record["emulated"]})
-        return "transfer bandwidth" + (f", EMULATED {', '.join(emulated)}" if emulated else "")
+        shown = "transfer bandwidth" if verbosity >= 0 else "transfers"
+        return shown + (f", EMULATED {', '.join(emulated)}" if emulated else "")
 
     def lines(self, verbosity: int) -> list[str]:
         """Return the summary: matrices, the items' details with ``-v``, and whatever needs a reader's eye."""
         judged = [record for record in self._all() if record["judged"]]
         measured = [record for record in judged if not record["protocol"]]
         study = Study(self._all())
-        lines = [*study.lines()]
+        lines: list[str] = []
         if verbosity >= 0:
+            lines += study.lines()
             lines += message_lines((record for record in judged if record["protocol"]), verbosity)
             for group in _groups(record for record in measured if not study.shows(record)):
                 lines += [*_matrix(group), ""]
@@ -70,21 +77,32 @@ class Results:
             if not record["judged"] and (verbosity > 0 or not study.shows(record))
         ]
         lines += _rejected(self._all()) + _warnings(self._all()) + _unproved(self._all())
-        if judged:
-            counts = Counter(record.verdict for record in judged)
-            lines.append("verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
-        return lines
+        return lines + _verdicts(self._all())
 
     def _all(self) -> Iterator[Record]:
         for found in self._records.values():
             yield from found
 
 
+def _verdicts(found: Iterable[Record]) -> list[str]:
+    """How many have which verdict, and how many controls there are beside them; nothing where there is neither."""
+    made = list(found)
+    counts = Counter(record.verdict for record in made if record["judged"])
+    controls = sum(record["control"] for record in made)
+    if not counts and not controls:
+        return []
+    said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "none"
+    return [f"verdicts: {said}" + (f"; {not_judged(controls)}" if controls else "")]
+
+
 def rotation_text(record: Record) -> str:
-    """Return how the source rotated: ``rotation K=64 x 4M (pitch 4194304) = 256M``, or that it did not."""
+    """Return how the source rotated: ``rotation K=64 x 4M (pitch 4194304) = 256M``, or that it did not.
+
+    Nothing where nothing ran.
+    """
     method = record["method"]
     if not method:
-        return "rotation unknown"
+        return ""
     if not method["rotate_bytes"]:
         return "no rotation"
     span = format_size(method["slices"] * method["pitch"])
@@ -121,7 +139,7 @@ def _matrix(group: list[Record]) -> list[str]:
     first = _first_transfer(group[0])
     executor = f"{first.executor.word}{first.subexecutors or ''}"
     by_ends = {_ends(record): record for record in group}
-    caption = [_by_row(by_ends, rotation_text), _by_row(by_ends, blocks_text), _ratios(group)]
+    caption = "; ".join(filter(None, [_by_row(by_ends, rotation_text), _by_row(by_ends, blocks_text), _ratios(group)]))
     cells = {
         ends: f"{float(record.gbps):.1f}" if record.has_bandwidth else record.verdict
         for ends, record in by_ends.items()
@@ -129,7 +147,7 @@ def _matrix(group: list[Record]) -> list[str]:
     return [
         f"{first.op} {executor} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, GB/s "
         "(steady median; rows SRC, columns DST)",
-        "; ".join(text for text in caption if text),
+        *([caption] if caption else []),
         *matrix_lines(cells),
     ]
 
@@ -188,7 +206,7 @@ def _detail(record: Record) -> str:
     if record["protocol"]:
         return f"{record.name}: {message_row(record)}"
     if not record.has_bandwidth:
-        return f"{record.name}: {record.verdict}; {rotation_text(record)}"
+        return "; ".join(filter(None, [f"{record.name}: {record.verdict}", rotation_text(record)]))
     figures = ", ".join(
         f"{label} {record.figure(name):.1f}"
         for label, name in (("p10", "p10_gbps"), ("cold", "cold_gbps"), ("warm", "warm_gbps"))
@@ -202,7 +220,8 @@ def _detail(record: Record) -> str:
     parts.append(rotation_text(record))
     parts.append(blocks_text(record))
     if record["method"]:
-        parts.append(f"{record['method']['copies']} copies x {record['method']['samples']} samples")
+        samples = record["method"]["samples"]
+        parts.append(f"{record['method']['copies']} copies x {samples} sample{'' if samples == 1 else 's'}")
     parts.append(_counted(record))
     parts.append(record.verdict)
     return "; ".join(part for part in parts if part)
@@ -252,9 +271,9 @@ def _unproved(found: Iterable[Record]) -> list[str]:
 
 
 def _clocks(measured: Iterable[Record]) -> list[str]:
-    """What the clocks are worth, once for each device that launched."""
+    """What the clocks are worth, once for each device that launched; a virtual clock is exact."""
     lines: dict[int, str] = {}
-    for context in (record["context"] for record in measured):
+    for context in (record["context"] for record in measured if not record["emulated"]):
         if context.get("empty_pair_seconds") is None or context["launch_device"] in lines:
             continue
         device, apart = context["launch_device"], context["empty_pair_seconds"] * 1e6

@@ -84,6 +84,7 @@ def ends_transfer_item(report: Any) -> bool:
     return hasattr(report, ATTRIBUTE)
 
 
-def first_judged(data: Iterable[Mapping[str, Any]]) -> Record | None:
-    """Return the one judged measurement of an item, if it has one."""
-    return next((Record(entry) for entry in data if entry["judged"]), None)
+def headline(data: Iterable[Mapping[str, Any]]) -> Record | None:
+    """Return the measurement that stands for an item: the judged one, else its first control, if it has either."""
+    made = [Record(entry) for entry in data]
+    return next((record for what in ("judged", "control") for record in made if record[what]), None)

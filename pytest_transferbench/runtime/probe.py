@@ -14,11 +14,14 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_transferbench.node import HOST, Link, LinkClass, Node
 from pytest_transferbench.runtime import host_facts
 from pytest_transferbench.runtime.probing import DEFAULT_MODEL, RUNTIMES, ProbeError, check_request
+
+if TYPE_CHECKING:
+    from pytest_transferbench.emulator import NodeModel
 
 KFD_DEVICE = Path("/dev/kfd")
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
@@ -105,7 +108,16 @@ def probe_emulated(model: str) -> Node:
         activation = emulator.activate(model)
     except emulator.EmulatorError as error:
         raise ProbeError(_first_line(error)) from error
-    return _read_rocm(activation.kfd_root, activation.numa_root, activation.model.name)
+    node = _read_rocm(activation.kfd_root, activation.numa_root, activation.model.name)
+    return _with_notes(node, _notes_of_model(activation.model))
+
+
+def _notes_of_model(model: NodeModel) -> Sequence[str]:
+    """Return what a user's own file says that no figure of the node shows."""
+    facts = [f"extends {model.extends}"] if model.extends else []
+    if model.faults:
+        facts.append(f"{len(model.faults)} planned fault{'' if len(model.faults) == 1 else 's'}")
+    return [f"model {model.name} {', '.join(facts)}"] if facts else []
 
 
 def _read_rocm(kfd_root: Path, numa_root: Path, emulated: str | None) -> Node:

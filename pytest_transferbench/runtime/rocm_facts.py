@@ -44,8 +44,8 @@ def read_node(
     )
     processors = [node for node in all_nodes if not node.is_gpu]
     host_rates = [
-        _host_rate(properties[device.index], nodes[device.index], processors, device.pci, real_pci)
-        for device in devices
+        _host_rate(found, node, processors, host_facts.pci_address(*found.pci), real_pci)
+        for found, node in zip(properties, nodes, strict=True)
     ]
     links = host_facts.own_links(devices, host_rates)
     for a in devices:
@@ -115,7 +115,7 @@ def _device(
     physical_gpu: str,
     pci_devices: Path | None,
 ) -> Device:
-    address = host_facts.pci_address(*properties.pci)
+    address = host_facts.pci_address(*properties.pci)  # function 0, where the kernel keeps what it says of a GPU
     known = architecture(properties.gcn_arch_name)
     cache = node.last_level_cache_bytes() if node is not None else None
     if cache is None and known is not None:
@@ -124,7 +124,7 @@ def _device(
         index=index,
         name=properties.name,
         arch=properties.gcn_arch_name.partition(":")[0],
-        pci=address,
+        pci=host_facts.pci_address(*properties.pci, node.pci[3] if node is not None else 0),
         compute_units=properties.compute_units,
         memory_bytes=properties.memory_bytes,
         xccs=(node.xccs if node is not None else None) or hip.attribute("NumberOfXccs", index) or 1,
@@ -223,7 +223,7 @@ def _rate_between_gpus(a: Device, b: Device, smi: Any | None) -> tuple[float | N
         return rate, "amdsmi"
     known = architecture(a.arch)
     if known is not None and known.xgmi_gbps is not None:
-        return known.xgmi_gbps, f"{a.arch} table ({known.sources})"
+        return known.xgmi_gbps, known.source
     return None, "unknown"
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,8 @@ class ItemLimits:
 class ItemBench:
     """What the ``transferbench`` fixture is: call it with a Transfer or a Test to measure and judge it.
 
-    ``measurements`` are those made so far, the judged one included; ``case`` is what this item was made for.
+    ``measurements`` are those that no report has taken yet, the judged one included; ``case`` is what this item was
+    made for.
     """
 
     def __init__(self, run: Run, suite: str, case: AnyCase | None, request: Request) -> None:
@@ -92,9 +92,11 @@ class ItemBench:
         if isinstance(transfer, AnyTransfer | str):
             self.case = self._case_of(transfer, None)
 
-    @contextmanager
-    def lease(self) -> Iterator[Lease]:
-        """Lease the buffers of this item's own case; calls with the same Transfer are then measured in them."""
+    def lease(self, stack: ExitStack) -> Lease:
+        """Lease the buffers of this item's own case till ``stack`` ends; the same Transfer is then measured in them.
+
+        No context manager of its own: pytest would show contextlib's frames where the buffers cannot be had.
+        """
         __tracebackhide__ = True
         if self.case is None:
             pytest.fail("transfer_buffers needs the argument transfer, parametrized by transferbench", pytrace=False)
@@ -102,21 +104,19 @@ class ItemBench:
             pytest.fail("transfer_buffers has the buffers of Transfers; a Message brings its own", pytrace=False)
         from pytest_transferbench.runtime import RuntimeFault
 
-        with ExitStack() as stack:
-            denied = None
-            try:
-                lease = stack.enter_context(self._run.bench().lease(self.case))
-            except RuntimeFault as fault:
-                denied = self._not_leased(self.case, fault)
-            if denied is not None:
-                self._conclude(self.case, denied, judge=True)
-            self._lease = (self.case, lease)
-            try:
-                yield lease
-            finally:
-                self._lease = None
+        denied = None
+        try:
+            lease = stack.enter_context(self._run.bench().lease(self.case))
+        except RuntimeFault as fault:
+            denied = self._not_leased(self.case, fault)
+        if denied is not None:
+            self._conclude(self.case, denied, judge=True)
+        self._lease = (self.case, lease)
+        stack.callback(setattr, self, "_lease", None)
+        return lease
 
     def _case_of(self, transfer: AnyTransfer | str, floor_gbps: float | None) -> AnyCase:
+        __tracebackhide__ = True  # a skip names the last line that is shown
         settings = self._request.settings
         if isinstance(transfer, str):
             nbytes = self.case.transfer.nbytes if self.case else None
@@ -172,7 +172,8 @@ class ItemBench:
     def _conclude(self, case: AnyCase, measurement: Measurement, judge: bool) -> Measurement:
         """Judge a measurement, keep it, and raise its failing verdict if it is to be raised."""
         __tracebackhide__ = True
-        measurement = self._judge(case, dataclasses.replace(measurement, judged=judge))
+        control = case.control and not judge  # buffers that cannot be had fail a control too
+        measurement = self._judge(case, dataclasses.replace(measurement, judged=judge, control=control))
         self.measurements.append(measurement)
         failing = next((finding for finding in measurement.verdicts if finding.fails), None)
         if judge and failing is not None:

@@ -174,6 +174,17 @@ class Run:
             pytest.fail(str(self._bench_error), pytrace=False)
         return self._bench
 
+    def pending_faults(self) -> list[str]:
+        """Return a line for every planned fault that measuring has not come to; none where nothing was measured."""
+        from pytest_transferbench.emulator import active
+
+        node = active() if self.opened else None
+        return [
+            f"fault {number} never happened: {fault.call} was used {used} time{'' if used == 1 else 's'}"
+            f"{f' on GPU {fault.device}' if fault.device >= 0 else ''}, not {fault.nth}"
+            for number, fault, used in (node.pending_faults() if node else ())
+        ]
+
     def ceiling(self, transfer: AnyTransfer) -> tuple[Ceiling | None, str]:
         """Return what ``transfer`` can reach at most, and in words where that comes from or why it is not known."""
         from pytest_transferbench.judge import ceiling_for

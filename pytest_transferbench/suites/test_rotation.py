@@ -16,7 +16,7 @@ from pytest_transferbench.node import Node
 from pytest_transferbench.session.item import ItemBench
 from pytest_transferbench.transfer import Case, Test, Transfer
 
-SWEEP = {"pairs": "first-second", "ops": "pull,push", "executors": "gfx", "sizes": "8M,16M,32M,64M,128M,256M,512M"}
+SWEEP = {"pairs": "first-second", "ops": "pull,push", "executors": "gfx", "sizes": "2M..512M"}
 IN_ONE_LAUNCH = {
     "pairs": "first-second,first-first",
     "ops": "pull,push,local",

@@ -47,6 +47,23 @@ def test_a_file_lists_faults(tmp_path: Path) -> None:
     assert load_model("mi300x-8").faults == ()
 
 
+def test_a_fault_that_has_not_happened_says_how_far_it_is(activation: Activation, hip: Hip) -> None:
+    planned = (
+        Fault("hipMalloc", 1, "hipErrorOutOfMemory"),
+        Fault("hipMalloc", 3, "hipErrorOutOfMemory"),
+        Fault("hipMalloc", 2, "hipErrorOutOfMemory", device=1),
+        Fault("hipMemcpyAsync", 1, "hipErrorLaunchFailure"),
+    )
+    activation.plan_faults(planned)
+    assert activation.pending_faults() == [(number, fault, 0) for number, fault in enumerate(planned, 1)]
+    pointer = ctypes.c_void_p()
+    assert hip.code("hipMalloc", ctypes.byref(pointer), 4096) == OUT_OF_MEMORY
+    hip.ok("hipFree", hip.malloc(4096))
+    assert activation.pending_faults() == [(2, planned[1], 2), (3, planned[2], 0), (4, planned[3], 0)]
+    activation.plan_faults()
+    assert activation.pending_faults() == []
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [

@@ -59,7 +59,7 @@ def test_a_file_says_only_what_differs(tmp_path: Path) -> None:
         """,
     )
     model, base = load_model(path), load_model("mi300x-8")
-    assert model.name == "mine"
+    assert (model.name, model.extends, base.extends) == ("mine", "mi300x-8", "")
     assert (model.gfx.launch_us, model.gfx.overlap_us) == (9, base.gfx.overlap_us)
     assert model.device == base.device
     assert model.link(0, 3) == model.link(3, 0) == model.links["slow"]
@@ -216,6 +216,14 @@ def test_spx_is_four_whole_gpus() -> None:
         (
             "extends = 'mi300x-8'\n[cache]\nhit_gbps = 0",
             "{path}: cache.hit_gbps = 0 must be a number from 1e-06 to 1e+06",
+        ),
+        (
+            "extends = 'mi300x-8'\n[cache]\nhit_gbps = 1749",
+            "{path}: cache.hit_gbps = 1749.0 must be at least link.local.usable_gbps = 1750: a cache is *",
+        ),
+        (
+            "extends = 'mi300x-8'\n[link.xgmi]\nfirst_store_us = -1",
+            "{path}: link.xgmi.first_store_us = -1 must be a number from 0 to 1e+06",
         ),
         ("extends = 'mi300x-8'\n[cache]", "{path}: cache.hit_gbps is missing"),
         ("extends = 'mi300x-8'\n[cache]\nhit_gbps = 1\nways = 16", "{path}: cache.ways is no key of a node model"),
@@ -376,7 +384,7 @@ def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     assert float(lines["launch"]) == pytest.approx(model.gfx.launch_us * 1e-6)
     assert lines["memory"] == str(4 << 30)
     assert sum(line.startswith("link ") for line in text.splitlines()) == 9 * 9
-    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} {1e-6!r} 4 1" in text.splitlines()
+    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 0.0 {1e-6!r} 4 1" in text.splitlines()
     assert float(lines["write_back"]) == pytest.approx(model.gfx.write_back_us * 1e-6)
     assert lines["wavefront"] == "64"
     assert (lines["cold_remote_read"], lines["translation_reach"]) == ("0.0", "0")
@@ -394,6 +402,9 @@ def test_the_runtime_is_given_caches_translations_and_physical_gpus(tmp_path: Pa
     cache_bytes, cache_rate = lines["cache"].split()
     assert int(cache_bytes) == model.device.last_level_cache_bytes
     assert float(cache_rate) == (model.cache_hit_gbps or 0) * 1e9 > 0
+    ualoe, on_die = (text.partition(f"\nlink {ends} ")[2].split() for ends in ("0 2", "0 1"))
+    assert float(ualoe[3]) == pytest.approx(model.links["ualoe"].first_store_us * 1e-6)
+    assert float(ualoe[3]) > float(on_die[3]) == 0
     devices = [line.split() for line in text.splitlines() if line.startswith("device ")]
     assert [int(words[-1]) for words in devices] == [0, 0, 2, 2, 4, 4, 6, 6]
 

@@ -102,6 +102,7 @@ def test_inside_one_launch_the_reader_keeps_what_fits() -> None:
     assert of("pull", 256 * MIB, nvlink, sub_iterations=64) is Reuse.NONE
     assert of("pull", 16 * MIB, node(LinkClass.UALOE), sub_iterations=64) is Reuse.UNKNOWN
     assert of("local", 16 * MIB, nvlink) is Reuse.UNKNOWN
+    assert of("local", 16 * MIB, node(LinkClass.UALOE), sub_iterations=64) is Reuse.UNKNOWN
 
 
 @pytest.mark.parametrize(

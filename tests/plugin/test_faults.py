@@ -73,6 +73,55 @@ def test_a_lost_gpu_fails_its_items_at_once_and_no_others(run: Run, workers: tup
         assert line.startswith(f"DEVICE_ERROR: test_faulty/{name}: {lost}hipMemcpyAsync on GPU 0 failed: ")
 
 
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "worker"])
+def test_items_that_hold_buffers_fail_as_the_others_do(
+    run: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_faulty=ITEMS.replace("transferbench):", "transferbench, transfer_buffers):"))
+    result = run(FAULT + "sticky = true\n", "-v", *workers)
+    result.assert_outcomes(failed=4, passed=2)
+    told = failures(result)
+    assert told.pop("push-dma-G0-G1-64K") == SAID
+    assert len(told) == 3
+    assert all("GPU 0 was lost in push-dma-G0-G1-64K: " in line for line in told.values())
+    for ours in ("*plugin.py*", "*contextlib*", "*rotation unknown*"):
+        result.stdout.no_fnmatch_line(ours)
+
+
+SECOND_FAULT = """
+[[fault]]
+call = "hipModuleLaunchKernel"
+nth = 1000000
+code = "hipErrorIllegalAddress"
+device = 2
+"""
+PENDING = "warning: fault 2 never happened: hipModuleLaunchKernel was used * times on GPU 2, not 1000000"
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "worker"])
+def test_planned_faults_are_announced_and_those_that_never_happened_named(run: Run, workers: tuple[str, ...]) -> None:
+    result = run(FAULT + SECOND_FAULT, *workers)
+    result.assert_outcomes(failed=1, passed=5)
+    result.stdout.fnmatch_lines(
+        ["transferbench: EMULATED node faulty*", "  model faulty extends mi300x-8, 2 planned faults"]
+    )
+    result.stdout.fnmatch_lines(["verdicts: *", PENDING])
+    result.stdout.no_fnmatch_line("*fault 1 never happened*")
+
+
+def test_nothing_is_said_of_faults_where_a_worker_took_its_count_with_it(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_a_death="import os\n\ndef test_death(transfer_node): os.abort()")
+    result = run(FAULT + SECOND_FAULT, "-p", "xdist", "-n1")
+    result.assert_outcomes(failed=2, passed=5)
+    result.stdout.no_fnmatch_line("*never happened*")
+
+
+def test_nothing_is_said_of_faults_where_nothing_was_measured(run: Run) -> None:
+    result = run(FAULT + SECOND_FAULT, "--collect-only")
+    result.stdout.fnmatch_lines(["  model faulty extends mi300x-8, 2 planned faults"])
+    result.stdout.no_fnmatch_line("*never happened*")
+
+
 def test_running_out_of_memory_says_what_to_do(run: Run) -> None:
     memory = FAULT.replace("hipMemcpyAsync", "hipMalloc").replace("LaunchFailure", "OutOfMemory")
     result = run(memory)

@@ -29,7 +29,7 @@ def test_the_header_describes_the_machine_and_what_was_asked(run: RunPytest, mon
             "  links G0-G1 G1-G0: xGMI 400.0 GB/s a direction (a fake table)",
             "  GPU_MAX_HW_QUEUES 4",
             "  IOMMU off",
-            "  sizes 64M (from --sizes); rotation auto; 25 samples",
+            "  sizes 64M (from --sizes); rotation auto; 25 samples; marks override",
             "  from the environment: NUM_WARMUPS=4",
             "  USE_GPU_DMA is not honoured; today's equivalent: --executors=dma",
             "collected 25 items*",
@@ -60,7 +60,7 @@ def test_numbers_in_a_native_ini_file_are_as_good_as_texts(run: RunPytest, pytes
     pytester.makepyprojecttoml("[tool.pytest]\ntransfer_samples = 3\ntransfer_gpus = '0,1'\ntransfer_warm_cold = 1.2")
     result = run(*ONE)
     result.assert_outcomes(passed=1, deselected=24)
-    result.stdout.fnmatch_lines(["  sizes 64M (from --sizes); rotation auto; 3 samples"])
+    result.stdout.fnmatch_lines(["  sizes 64M (from --sizes); rotation auto; 3 samples; marks override"])
 
 
 def test_without_options_the_header_comes_once_transfers_are_found(run: RunPytest) -> None:
@@ -104,10 +104,37 @@ def test_verbose_shows_each_figure_as_it_comes_and_the_details_at_the_end(run: R
     )
 
 
-def test_quiet_shows_verdicts_alone(run: RunPytest) -> None:
+def test_quiet_shows_verdicts_alone(run: RunPytest, pytester: pytest.Pytester) -> None:
     result = run(*ONE, "-q")
-    result.stdout.fnmatch_lines(["verdicts: 1 NEW"])
+    result.stdout.fnmatch_lines(["*= transfers =*", "verdicts: 1 NEW"])
     result.stdout.no_fnmatch_line("*SRC?DST*")
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        def test_on(transfer, transferbench): transferbench(transfer)
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)", rotate=0)
+        def test_off(transfer, transferbench): transferbench(transfer)
+        """
+    )
+    result = run("-q", "--gpus=0,1")
+    result.stdout.fnmatch_lines(["*= transfers =*", "verdicts: 2 NEW"])
+    result.stdout.no_fnmatch_line("*371.2*")
+
+
+def test_the_header_breaks_between_words_where_the_terminal_ends(
+    run: RunPytest, monkeypatch: pytest.MonkeyPatch, machine: FakeMachine
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    machine.gpus = 8
+    lines = run(*ONE).outlines
+    start = next(index for index, line in enumerate(lines) if line.startswith("transferbench: runtime"))
+    end = next(index for index, line in enumerate(lines) if line.startswith("  sizes"))
+    assert max(map(len, lines[start : end + 1])) <= 80
+    assert lines[start + 1 : start + 3] == [
+        "  using GPUs 0, 1, 2, 3, 4, 5, 6, 7: Fake GPU (gfx942), 304 CUs, 64 GiB,",
+        "    partition SPX, last-level cache 256M, 16 copy engines; PCI 0000:01:00.0",
+    ]
 
 
 def test_the_matrix_has_sources_as_rows(run: RunPytest, machine: FakeMachine) -> None:
@@ -171,6 +198,29 @@ def test_junit_carries_the_figures(run: RunPytest, pytester: pytest.Pytester) ->
             "transfer_warm_cold": 1.0,
         }
     )
+
+
+def test_a_control_is_seen_everywhere_and_judged_nowhere(
+    run: RunPytest, machine: FakeMachine, pytester: pytest.Pytester
+) -> None:
+    machine.gbps = 450.0  # above the link: IMPOSSIBLE
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.transferbench("(G1->G0->G0 0 64M)", rotate=0, control=True)
+        def test_control(transfer, transferbench): transferbench(transfer)
+        """
+    )
+    result = run("--gpus=0,1", "-v", "--junitxml=out.xml", "--transfer-journal=journal.jsonl")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*::test_control[[]*] PASSED    450.0 GB/s control *", "verdicts: none; 1 control, not judged"]
+    )
+    found = junit_properties(pytester.path / "out.xml")
+    assert (found["transfer_control"], found["transfer_verdict"]) == ("true", "IMPOSSIBLE")
+    assert float(found["transfer_gbps"]) == pytest.approx(450.0)
+    (item,) = read_journal(pytester.path / "journal.jsonl").items
+    assert item["measurement"]["control"] is True
 
 
 def test_the_journal_has_a_line_an_item(run: RunPytest, pytester: pytest.Pytester) -> None:

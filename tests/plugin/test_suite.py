@@ -118,6 +118,13 @@ def test_what_there_is_to_do_is_said_beforehand(run: RunPytest, pytester: pytest
     result.stdout.fnmatch_lines(["transferbench: 5 of 5 transfer cases selected, 3 to run, about 29 min"])
 
 
+@pytest.mark.parametrize("expression", ["-k=-8M", "-k=pull and -8M", "-mtransfer(size='8M')"])
+def test_a_size_is_selected_without_those_that_end_alike(run: RunPytest, expression: str) -> None:
+    chosen = selected(run(*SUITE, "--sizes=8M,128M", "--ops=pull", "--collect-only", "-q", expression))
+    assert len(chosen) > 1
+    assert all(name.endswith("-8M") for name in chosen)
+
+
 def test_collecting_opens_nothing(run: RunPytest, said: Callable[[str], list[str]]) -> None:
     run(*SUITE, "--collect-only")
     assert said("probe")

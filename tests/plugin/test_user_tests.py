@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
 import pytest
 
+from pytest_transferbench.journal import read_journal
 from tests.plugin.conftest import RunPytest
 from tests.plugin.fake_machine import FakeMachine
 
@@ -209,7 +212,7 @@ def test_data_of_the_users_own_and_transfers_named_in_the_test(
     )
     result = run("-rs", "--transfer-samples=3")
     result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*no GPU 5: this node has GPUs 0-1"])
+    result.stdout.fnmatch_lines(["SKIPPED [[]1[]] test_data_*.py:5: no GPU 5: this node has GPUs 0-1"])
     assert said("measure") == ["measure push-gfx4-G0-G1-8M data='mine' floor=None rotate=None"]
 
 
@@ -401,19 +404,97 @@ def test_buffers_that_cannot_be_had(run: RunPytest, pytester: pytest.Pytester, m
     pytester.makepyfile(
         """
         import pytest
-        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
+        pytestmark = pytest.mark.transferbench("(G1->G0->G0 0 64M)")
         def test_measure(transfer, transferbench):
             transferbench(transfer)
-        @pytest.mark.transferbench("(G1->G0->G0 0 64M)")
         def test_hold(transfer, transfer_buffers):
+            pass
+        @pytest.fixture
+        def first(transfer_buffers):
+            return transfer_buffers.slices[0]
+        def test_first(transfer, first):
+            pass
+        def test_late(transfer, transferbench, request):
+            request.getfixturevalue("transfer_buffers")
+        @pytest.mark.xfail
+        def test_expected(transfer, transfer_buffers):
             pass
         """
     )
-    result = run("-v")
-    result.assert_outcomes(failed=1, errors=1)
+    result = run("-v", "--junitxml=out.xml")
+    result.assert_outcomes(failed=4, xfailed=1)
+    assert len(re.findall("<failure message=.DEVICE_ERROR: ", (pytester.path / "out.xml").read_text())) == 4
     says = "E *  DEVICE_ERROR: test_*/pull-gfx-G1-G0-64M: hipMalloc on GPU 0 failed: hipErrorOutOfMemory *"
-    result.stdout.fnmatch_lines(["*ERROR at setup of test_hold*", says, "*_ test_measure*", says])
-    result.stdout.fnmatch_lines(["verdicts: 2 DEVICE_ERROR"])
+    result.stdout.fnmatch_lines(
+        ["pull-gfx-G1-G0-64M: DEVICE_ERROR", "verdicts: 5 DEVICE_ERROR", "FAILED *test_hold* - DEVICE_ERROR: *"]
+    )
+    result.stdout.fnmatch_lines(["*_ test_hold*", says, "*_ test_first*", says, "*_ test_late*", ">* request.*", says])
+    for ours in ("*plugin.py*", "*contextlib*", "*rotation unknown*", "*entries are hidden*"):
+        result.stdout.no_fnmatch_line(ours)
+
+
+MEASURES_IN_A_FIXTURE = """
+    import pytest
+    @pytest.fixture
+    def in_setup(transferbench):
+        transferbench("(G1->G0->G0 0 64M)")
+    @pytest.fixture
+    def in_teardown(transferbench):
+        yield
+        transferbench("(G1->G0->G0 0 64M)")
+    @pytest.fixture
+    def unjudged(transferbench):
+        yield
+        transferbench("(G1->G0->G0 0 64M)", judge=False)
+    def test_setup(in_setup): pass
+    def test_teardown(in_teardown): pass
+    def test_both(transferbench, unjudged):
+        transferbench("(G0->G0->G1 0 64M)", floor_gbps=300)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n1",)], ids=["alone", "worker"])
+def test_what_fixtures_measure_is_reported_whether_it_passes(
+    run_apart: RunPytest, pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_mine=MEASURES_IN_A_FIXTURE)
+    result = run_apart("--transfer-journal=passes.jsonl", "-v", *workers)
+    result.assert_outcomes(passed=3)
+    # The call of a test whose fixture measures afterwards has nothing to show yet.
+    result.stdout.fnmatch_lines(["verdicts: 3 NEW"])
+    assert len([line for line in result.outlines if line.startswith("not judged: pull-gfx-G1-G0-64M")]) == 1
+    assert [(item["outcome"], item["verdict"]) for item in read_journal(pytester.path / "passes.jsonl").items] == [
+        ("passed", "NEW"),  # test_setup
+        ("passed", None),  # test_teardown's call
+        ("passed", "NEW"),  # and its teardown
+        ("passed", "NEW"),  # test_both's call
+        ("passed", "NEW"),  # and its teardown
+    ]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n1",)], ids=["alone", "worker"])
+def test_what_fixtures_measure_is_reported_whether_it_fails(
+    run_apart: RunPytest, pytester: pytest.Pytester, machine: FakeMachine, workers: tuple[str, ...]
+) -> None:
+    machine.wrong_words = 5
+    pytester.makepyfile(test_mine=MEASURES_IN_A_FIXTURE)
+    result = run_apart("--transfer-journal=fails.jsonl", "--junitxml=out.xml", *workers)
+    # As DESIGN 8 has it a verdict fails its item; that of a teardown comes after pytest has said how the test went.
+    result.assert_outcomes(failed=2, passed=1, errors=1)
+    result.stdout.fnmatch_lines(['>       transferbench("(G1->G0->G0 0 64M)")', "E *CORRUPT: 5 of *"])
+    result.stdout.fnmatch_lines(["verdicts: 3 CORRUPT"])
+    journalled = [(item["outcome"], item["verdict"]) for item in read_journal(pytester.path / "fails.jsonl").items]
+    assert journalled == [
+        ("failed", "CORRUPT"),
+        ("passed", None),
+        ("failed", "CORRUPT"),
+        ("failed", "CORRUPT"),
+        ("passed", "CORRUPT"),
+    ]
+    cases = {case.attrib["name"]: case for case in ET.parse(pytester.path / "out.xml").iter("testcase")}
+    for name in ("test_setup", "test_teardown", "test_both"):
+        found = [p.attrib["value"] for p in cases[name].iter("property") if p.attrib["name"] == "transfer_verdict"]
+        assert found == ["CORRUPT"]
 
 
 def test_gpus_are_looked_at_after_failures_alone(

@@ -57,8 +57,10 @@ def test_rotation_as_asked() -> None:
 
 
 def test_where_the_sizes_come_from() -> None:
-    assert "  sizes 1M (default on a node with GPUs); rotation auto; 25 samples" in lines(FakeMachine().node())
+    assert "  sizes 1M (default on a node with GPUs); rotation auto; 25 samples; marks override" in lines(
+        FakeMachine().node()
+    )
     emulated = lines(FakeMachine(emulated="mi300x-8").node())
-    assert "  sizes 1M (default on an emulated node); rotation auto; 25 samples" in emulated
+    assert "  sizes 1M (default on an emulated node); rotation auto; 25 samples; marks override" in emulated
     asked = lines(FakeMachine().node(), resolve({"sizes": "1M"}, {}, {}))
-    assert "  sizes 1M (from --sizes); rotation auto; 25 samples" in asked
+    assert "  sizes 1M (from --sizes); rotation auto; 25 samples; marks override" in asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from pytest_transferbench.measurement import Finding, Measurement
@@ -34,13 +35,39 @@ def test_a_transfer_measured_both_ways_is_one_row() -> None:
     texts = ["(G1->G0->G0 0 64M)", "(G1->G0->G0 0 8M)"]
     made = [off(texts[0], 925, 3226, 4763, verdicts=IMPOSSIBLE), off(texts[1], 256, 637, 640), *map(measured, texts)]
     assert list(study(*made).lines()) == [
-        "pull-gfx-G1-G0 (NVLink), GB/s without and with source rotation (w/c is warm over cold)",
-        "             off                              on",
+        "pull-gfx-G1-G0 (NVLink), GB/s (w/c: warm over cold)",
+        "                 rotation off                    rotation on",
         "  size      cold    warm   w/c  steady      cold    warm   w/c  steady",
         "    8M     256.0   637.0  2.49   640.0     354.0   357.0  1.01   371.2",
         "   64M     925.0  3226.0  3.49  4763.0     354.0   357.0  1.01   371.2  off IMPOSSIBLE",
         "",
     ]
+
+
+def test_a_table_fits_a_narrow_terminal() -> None:
+    passes = {"sub_iterations": 64}
+    made = [off(TEXT, 9252.0, 3226.0, 47630.0, link_class="on-die"), measured(link_class="on-die")]
+    made = [dataclasses.replace(each, method={**each.method, **passes}) for each in made]
+    lines = list(study(*made).lines())
+    assert "64 passes in one launch" in lines[0]
+    assert max(map(len, lines)) <= 80
+
+
+def test_controls_are_explained_below_the_tables() -> None:
+    def control(text: str, cache_bytes: int | None) -> Measurement:
+        return off(text, 925, 3226, 4763, control=True, context={"last_level_cache_bytes": cache_bytes})
+
+    other = "(G0->G1->G1 0 64M)"
+
+    def said(caches: str) -> str:
+        where = f"where a cache ({caches} here) answers what is read again"
+        return f"off: 2 controls, not judged; they are to be inflated {where}"
+
+    for caches, here in (((96, 96), "96M"), ((96, 50), "50M and 96M"), ((96, None), "96M")):
+        offs = [control(text, mib and mib << 20) for text, mib in zip((TEXT, other), caches, strict=True)]
+        assert list(study(*offs, measured(), measured(other)).lines())[-2] == said(here)
+    offs = [control(TEXT, None), control(other, None)]
+    assert list(study(*offs, measured(), measured(other)).lines())[-2] == said("of unknown size")
 
 
 def test_what_was_not_measured_both_ways_has_no_row() -> None:

@@ -39,6 +39,13 @@ def test_a_passed_item_shows_its_bandwidth() -> None:
     assert live_status(report(measured())) == ("passed", ".", ("PASSED    371.2 GB/s", {"green": True}))
 
 
+def test_a_passed_control_shows_its_bandwidth_and_what_it_is() -> None:
+    control = measured(judged=False, control=True)
+    assert live_status(report(control)) == ("passed", ".", ("PASSED    371.2 GB/s control", {"green": True}))
+    corrupt = dataclasses.replace(control, verdicts=(Finding("CORRUPT", "3 words wrong", True),))
+    assert live_status(report(corrupt)) == ("passed", ".", ("PASSED CORRUPT control", {"green": True}))
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -159,6 +166,14 @@ def test_verdicts_are_counted_by_the_most_important_one() -> None:
     assert lines == ["verdicts: 1 IMPOSSIBLE, 1 NEW"]
 
 
+def test_controls_are_counted_beside_the_verdicts() -> None:
+    control = measured(judged=False, control=True)
+    assert results(measured(), control, control, measured(judged=False)).lines(-1)[-1] == (
+        "verdicts: 1 NEW; 2 controls, not judged"
+    )
+    assert results(control).lines(-1)[-1] == "verdicts: none; 1 control, not judged"
+
+
 def test_warnings_are_said_once_and_rejected_samples_by_item() -> None:
     arms = (
         at_gbps("cold", 354.0, rejected=("sample 2: 9.5 us late",)),
@@ -175,8 +190,9 @@ def test_warnings_are_said_once_and_rejected_samples_by_item() -> None:
 
 
 def test_only_emulated_figures_are_called_so() -> None:
-    assert results(measured()).title() == "transfer bandwidth"
-    assert results(measured(emulated="mi300x-8")).title() == "transfer bandwidth, EMULATED mi300x-8"
+    assert results(measured()).title(0) == "transfer bandwidth"
+    assert results(measured(emulated="mi300x-8")).title(1) == "transfer bandwidth, EMULATED mi300x-8"
+    assert results(measured(emulated="mi300x-8")).title(-1) == "transfers, EMULATED mi300x-8"
 
 
 def test_figures_without_proof_say_so() -> None:
@@ -208,3 +224,11 @@ def test_the_details_say_once_a_device_what_its_clocks_are_worth() -> None:
         "clocks: two events with nothing between are 3.1 us apart on G1; its dies differ by at most 0.0 us",
     ]
     assert not any(line.startswith("clocks") for line in made.lines(0))
+    # A virtual clock is exact: there is nothing to say of it.
+    virtual = measured(context={"launch_device": 0, "empty_pair_seconds": 0.0}, emulated="mi300x-8")
+    assert not any(line.startswith("clocks") for line in results(virtual).lines(1))
+
+
+def test_one_sample_is_one() -> None:
+    (line,) = [line for line in results(measured(method={"samples": 1})).lines(1) if " copies x " in line]
+    assert "; 6 copies x 1 sample; " in line

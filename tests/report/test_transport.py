@@ -48,12 +48,18 @@ def test_what_failed_to_arrive_or_to_be_measured_has_no_bandwidth(verdict: str) 
     assert not transport.Record(carried(verdicts=(Finding(verdict, "", fails=True),))[0]).has_bandwidth
 
 
-def test_the_judged_one_of_several() -> None:
-    data = carried(judged=False) + carried(key="suite/the-judged-one")
-    found = transport.first_judged(data)
+def test_the_judged_one_of_several_stands_for_the_item() -> None:
+    data = carried(judged=False) + carried(judged=False, control=True) + carried(key="suite/the-judged-one")
+    found = transport.headline(data)
     assert found is not None
     assert found.name == "the-judged-one"
-    assert transport.first_judged(data[:1]) is None
+    assert transport.headline(data[:1]) is None
+
+
+def test_a_control_stands_for_an_item_that_judges_nothing() -> None:
+    found = transport.headline(carried(judged=False) + carried(judged=False, control=True, key="suite/the-control"))
+    assert found is not None
+    assert found.name == "the-control"
 
 
 def test_other_peoples_reports_carry_nothing() -> None:

@@ -17,6 +17,7 @@ class KfdTree:
         number: int,
         *,
         bus: int,
+        function: int = 0,
         unique_id: int = 0,
         partition: int = 0,
         links: dict[int, tuple[int, int]] | None = None,
@@ -31,7 +32,7 @@ class KfdTree:
             "simd_count": 1216,
             "num_xcc": xcc,
             "domain": 0,
-            "location_id": partition << 28 | bus << 8,
+            "location_id": partition << 28 | bus << 8 | function,
             "unique_id": unique_id,
             "num_sdma_engines": 2,
         }

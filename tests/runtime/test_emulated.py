@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pytest_transferbench.emulator import activate
+from pytest_transferbench.emulator import activate, load_model
 from pytest_transferbench.node import HOST, LinkClass, Node
 from pytest_transferbench.runtime import (
     Allocation,
@@ -67,6 +67,12 @@ def test_the_node(node: Node) -> None:
     assert node.link(HOST, 0).link_class is LinkClass.HOST
     assert "ROCM_PATH" not in node.environment
     assert Telemetry(node).snapshot() == {}
+
+
+def test_partitions_are_told_apart_by_their_pci_address() -> None:
+    found = probe_node("emulator", "gfx1250-dpx")
+    assert [device.pci for device in found.devices] == list(load_model("gfx1250-dpx").device.pci)
+    assert found.link(0, 1).link_class is LinkClass.ON_DIE
 
 
 def test_an_unknown_model_is_one_line() -> None:

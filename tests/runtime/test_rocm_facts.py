@@ -59,7 +59,7 @@ def test_without_the_drivers_files_the_table_answers_and_says_so(tmp_path: Path)
     assert node.device(0).xccs == 8
     link = node.link(0, 1)
     assert link.gbps == 64.0
-    assert link.source_of_rate.startswith("gfx942 table (AMD CDNA 3 white paper")
+    assert link.source_of_rate == "AMD CDNA 3 white paper"
 
 
 def test_an_architecture_nobody_described_is_unknown(tmp_path: Path) -> None:
@@ -82,6 +82,21 @@ def test_partitions_of_one_gpu_share_a_die_and_no_link(tmp_path: Path) -> None:
     assert node.device(0).physical_gpu == node.device(1).physical_gpu != node.device(2).physical_gpu
     assert node.device(0).xccs == 4
     assert (node.link(2, 0).link_class, node.link(2, 0).gbps) == (LinkClass.XGMI, 48.0)
+
+
+def test_partitions_have_the_pci_functions_that_the_driver_gives_them(tmp_path: Path) -> None:
+    tree = KfdTree(tmp_path / "kfd")
+    for function in range(2):
+        tree.gpu(1 + function, bus=0x05, function=function, unique_id=7)
+    slot = tmp_path / "pci" / "0000:05:00.0"
+    slot.mkdir(parents=True)
+    (slot / "current_compute_partition").write_text("DPX\n")
+    hip = FakeHip([FakeHipProperties(), FakeHipProperties()])
+    node = read(hip, tmp_path / "kfd", None, tmp_path / "pci")
+    assert [device.pci for device in node.devices] == ["0000:05:00.0", "0000:05:00.1"]
+    assert node.link(0, 1).link_class is LinkClass.ON_DIE
+    # What the kernel says of the whole GPU lies with its function 0.
+    assert [device.partition for device in node.devices] == ["DPX", "DPX"]
 
 
 def test_a_shared_unique_id_is_one_gpu_whatever_the_addresses(tmp_path: Path) -> None:

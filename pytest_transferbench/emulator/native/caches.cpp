@@ -14,6 +14,7 @@ void Footprint::Free::operator()(uint64_t* words) const { std::free(words); }
 // calloc: pages of lines that nobody reads stay untouched.
 Footprint::Footprint(const Allocation& allocation)
     : base(allocation.base),
+      number(allocation.number),
       owner(allocation.owner),
       words_(allocation.size / (8 * LINE) + 1),
       marks_(static_cast<uint64_t*>(std::calloc(words_, sizeof(uint64_t)))) {}
@@ -101,7 +102,7 @@ class Cache {
 // The allocations whose translations one device still has, and the bytes it has read elsewhere since.
 class Translations {
  public:
-  // Returns whether the translation of remote memory was lost.
+  // Returns whether the translation of another device's memory was lost.
   bool use(int device, const Traffic& traffic) {
     std::map<uintptr_t, uint64_t> read;
     uint64_t total = 0;
@@ -111,7 +112,7 @@ class Translations {
       for (size_t word = 0; word < footprint->words_; ++word) lines += lines_in(footprint->marks_[word]);
       if (!lines) continue;
       total += lines * LINE;
-      lost |= footprint->owner != device && !ages_.count(footprint->base);
+      lost |= footprint->owner != device && footprint->owner != HOST && !ages_.count(footprint->base);
       read[footprint->base] = 0;
     }
     for (const auto& [base, age] : ages_) {

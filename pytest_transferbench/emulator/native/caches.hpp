@@ -21,6 +21,7 @@ class Footprint {
   void mark(size_t offset, size_t nbytes);
 
   const uintptr_t base;
+  const uint64_t number;  // of the allocation
   const int owner;
 
  private:
@@ -45,13 +46,15 @@ struct Ways {
 };
 
 struct Traffic : Ways {
-  std::vector<std::unique_ptr<Footprint>> footprints;  // empty where the model has nothing to look up
+  // By number: what a cache keeps must not depend on which thread came first. Empty where the model has nothing to look
+  // up.
+  std::vector<std::unique_ptr<Footprint>> footprints;
 };
 
 // What the reads of one operation found.
 struct Found {
   std::vector<uint64_t> missed;   // bytes that had to come from memory, by owner as in Traffic
-  bool translation_lost = false;  // of remote memory
+  bool translation_lost = false;  // of another device's memory
 };
 
 // Whether reads have to be remembered line by line in this model.
@@ -60,7 +63,7 @@ bool reads_are_looked_up();
 // Looks up what an operation of `device` has read, and remembers it for the operations after it.
 Found look_up(int device, const Traffic& traffic);
 
-// Forgets an allocation that is gone.
+// Forgets an allocation that is gone, or lies elsewhere now.
 void forget_reads(uintptr_t base);
 
 }  // namespace emulator

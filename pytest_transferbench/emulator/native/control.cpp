@@ -120,6 +120,10 @@ HIP_API size_t transferbench_emulator_plan_faults(const char* faults, char* mess
   return hand_out(plan_faults(faults), message, size);
 }
 
+HIP_API size_t transferbench_emulator_fault_uses(char* text, size_t size) {
+  return hand_out(fault_uses(), text, size);
+}
+
 HIP_API size_t transferbench_emulator_call_counts(char* text, size_t size) {
   return hand_out(call_counts(), text, size);
 }

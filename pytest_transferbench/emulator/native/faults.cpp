@@ -61,6 +61,13 @@ std::string plan_faults(const std::string& text) {
   return "";
 }
 
+std::string fault_uses() {
+  std::lock_guard lock(plan().mutex);
+  std::ostringstream text;
+  for (const Fault& fault : plan().faults) text << fault.uses << '\n';
+  return text.str();
+}
+
 std::string call_counts() {
   std::lock_guard lock(plan().mutex);
   std::ostringstream text;

@@ -20,6 +20,7 @@ struct Table {
   mutable std::shared_mutex mutex;
   std::map<uintptr_t, Allocation> allocations;
   size_t pool_used = 0;
+  uint64_t made = 0;
 };
 
 Table& table() {
@@ -77,6 +78,7 @@ hipError_t Memory::allocate(void** pointer, size_t nbytes, int owner, int device
   made.numa_node = numa_node;
   made.mapping = reinterpret_cast<uintptr_t>(mapping);
   made.mapping_size = mapping_size;
+  made.number = ++t.made;
   t.allocations[base] = made;
   t.pool_used += length;
   *pointer = bytes;
@@ -125,6 +127,7 @@ hipError_t Memory::adopt(const Allocation& allocation) {
   }
   Allocation adopted = allocation;
   adopted.owned = false;
+  adopted.number = ++t.made;
   t.allocations[adopted.base] = adopted;
   return hipSuccess;
 }
@@ -134,6 +137,7 @@ hipError_t Memory::drop(void* pointer) {
   std::unique_lock lock(t.mutex);
   const auto found = t.allocations.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == t.allocations.end() || found->second.owned) return hipErrorHostMemoryNotRegistered;
+  forget_reads(found->first);
   t.allocations.erase(found);
   return hipSuccess;
 }
@@ -144,7 +148,9 @@ void Memory::move(void* pointer, int owner) {
   const auto after = t.allocations.upper_bound(reinterpret_cast<uintptr_t>(pointer));
   if (after == t.allocations.begin()) return;
   Allocation& allocation = std::prev(after)->second;
-  if (allocation.kind == MemoryKind::Managed) allocation.owner = owner;
+  if (allocation.kind != MemoryKind::Managed || allocation.owner == owner) return;
+  forget_reads(allocation.base);
+  allocation.owner = owner;
 }
 
 std::optional<Allocation> Memory::below(const void* pointer) const {

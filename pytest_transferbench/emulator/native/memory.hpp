@@ -22,6 +22,7 @@ struct Allocation {
   MemoryKind kind = MemoryKind::Device;
   unsigned flags = 0;
   int numa_node = NO_NUMA_NODE;  // of pinned host memory
+  uint64_t number = 0;  // that of no other allocation; larger than that of any made before
   bool owned = true;  // false: registered host memory and the data of loaded modules
   uintptr_t mapping = 0;
   size_t mapping_size = 0;

@@ -64,7 +64,8 @@ std::string Model::read(const std::string& text) {
     } else if (key == "link") {
       int from = 0, to = 0;
       Link link;
-      in >> from >> to >> link.link_class >> link.rate >> link.first >> link.one_way >> link.type >> link.hops;
+      in >> from >> to >> link.link_class >> link.rate >> link.first >> link.first_store >> link.one_way;
+      in >> link.type >> link.hops;
       links_[{from, to}] = link;
     } else {
       return "the emulated runtime does not know the model key '" + key + "'";

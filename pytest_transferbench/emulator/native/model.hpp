@@ -14,9 +14,10 @@ constexpr int HOST = -1;  // the host's index wherever a device index is expecte
 struct Link {
   std::string link_class;  // "local", "xgmi", "host"
   double rate = 0;
-  double first = 0;    // what the first copy over it costs on top, hidden by nothing
-  double one_way = 0;  // until a store is seen at the far end
-  int type = 0;      // hsa_amd_link_info_type_t: 2 PCIe, 4 xGMI
+  double first = 0;        // what the first copy over it costs on top, hidden by nothing
+  double first_store = 0;  // until the stores of a shader that also reads flow; its first data come meanwhile
+  double one_way = 0;      // until a store is seen at the far end
+  int type = 0;  // hsa_amd_link_info_type_t: 2 PCIe, 4 xGMI
   int hops = 0;
 };
 
@@ -41,7 +42,7 @@ struct Model {
   size_t l2_cache = 0;
   double launch = 0, overlap = 0, enqueue = 0, synchronize = 0;
   double write_back = 0;        // of caches by a fence at system scope
-  double cold_remote_read = 0;  // a remote read after its translation was lost
+  double cold_remote_read = 0;  // a read of another device's memory after its translation was lost
   size_t translation_reach = 0;  // bytes read elsewhere that push a translation out; 0: they are never lost
   double remote_read_of_a_unit = 0, remote_write_of_a_unit = 0;  // of one compute unit; 0: no limit
   size_t cache_capacity = 0;  // of the cache before one physical GPU's memory; 0: not modelled

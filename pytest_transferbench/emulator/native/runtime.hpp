@@ -44,6 +44,9 @@ hipError_t planned_fault(std::string_view call, int device);
 // Returns an empty string or what is wrong in one line.
 std::string plan_faults(const std::string& text);
 
+// How often the call of each planned fault was used on its device, in their order, one number a line.
+std::string fault_uses();
+
 // Every HIP call used so far with its number of uses, "call uses" a line.
 std::string call_counts();
 

@@ -202,8 +202,9 @@ uint8_t* Grid::marks_of(const Allocation& allocation) {
   for (const auto& footprint : footprints) {
     if (footprint->base == allocation.base) return footprint->marks();
   }
-  footprints.push_back(std::make_unique<Footprint>(allocation));
-  return footprints.back()->marks();
+  const auto after = std::find_if(footprints.begin(), footprints.end(),
+                                  [&](const auto& other) { return other->number > allocation.number; });
+  return (*footprints.insert(after, std::make_unique<Footprint>(allocation)))->marks();
 }
 
 // ---- blocks ----

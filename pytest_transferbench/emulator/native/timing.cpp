@@ -16,13 +16,15 @@ Counters& counters() {
   return *instance;
 }
 
-// The way that takes longest, and what the first data over it costs.
+// The way whose last data comes last, and what the first data over it costs.
 struct Slowest {
   bool moves = false;
   double seconds = 0, first = 0;
+  double longest = 0;  // what the data of any way takes once they flow
 
   void consider(double seconds_, double first_) {
-    if (moves && seconds_ <= seconds) return;
+    longest = std::max(longest, seconds_);
+    if (moves && first_ + seconds_ <= first + seconds) return;
     moves = true;
     seconds = seconds_;
     first = first_;
@@ -51,20 +53,21 @@ Slowest slowest_read(int device, const Ways& ways, const std::vector<double>& mi
   return slowest;
 }
 
-Slowest slowest_write(int device, const Ways& ways) {
+Slowest slowest_write(int device, const Ways& ways, bool beside_reads) {
   Slowest slowest;
   for (int owner = HOST; owner < model().devices; ++owner) {
     const Way& way = ways.written[static_cast<size_t>(owner + 1)];
     if (!way.bytes) continue;
     const Link& link = model().link(device, owner);
-    slowest.consider(static_cast<double>(way.bytes) / rate_of(link, way, model().remote_write_of_a_unit), link.first);
+    slowest.consider(static_cast<double>(way.bytes) / rate_of(link, way, model().remote_write_of_a_unit),
+                     beside_reads ? link.first_store : link.first);
   }
   return slowest;
 }
 
 // The time of the way that takes longest, without what its first data costs.
 double longest(int device, const Ways& ways, const std::vector<double>& missed) {
-  return std::max(slowest_read(device, ways, missed).seconds, slowest_write(device, ways).seconds);
+  return std::max(slowest_read(device, ways, missed).longest, slowest_write(device, ways, true).longest);
 }
 
 // Until the last of what was stored is seen where it was stored to.
@@ -118,10 +121,10 @@ OperationEnd shader_end(const OperationStart& start, int device, const Traffic& 
   count_all(device, traffic);
   const Found found = look_up(device, traffic);
   const Slowest reading = slowest_read(device, traffic, missed_share(found, traffic));
-  const Slowest writing = slowest_write(device, traffic);
+  const Slowest writing = slowest_write(device, traffic, reading.moves);
   if (!reading.moves && !writing.moves) return {start.at + model().launch, OperationEnd::Data::None, hipSuccess};
-  // A shader that reads waits for its first data; stores alone wait for nothing but the way they take.
-  const double set_up = model().launch + (reading.moves ? reading.first : writing.first) +
+  // The stores of a shader that reads wait for its first data, and meanwhile for the way they take.
+  const double set_up = model().launch + std::max(reading.first, writing.first) +
                         (found.translation_lost ? model().cold_remote_read : 0);
   const double hidden = start.back_to_back ? model().overlap : 0;
   const double longest = std::max(reading.seconds, writing.seconds);

@@ -6,9 +6,9 @@
 namespace emulator {
 
 // What a shader that moved these bytes takes; counts them, and looks its reads up in the caches. Alone: F + bytes /
-// rate over the way that takes longest, with F = launch + first[class of the way whose data it waits for] + the walk
-// for a lost translation. Right behind another one its set-up hides behind the data still moving:
-// max(F, F - overlap + bytes / rate).
+// rate over the way that takes longest, with F = launch + the longer of first[class of the way whose data it waits for]
+// and first_store[class of the way it stores over] + the walk for a lost translation. Right behind another one its
+// set-up hides behind the data still moving: max(F, F - overlap + bytes / rate).
 OperationEnd shader_end(const OperationStart& start, int device, const Traffic& traffic);
 
 // When each lap of a shader that went `laps` was over, in seconds since the first began: by the formula in
