@@ -19,6 +19,15 @@ def unsupported_memory(memory: Memory, executor: Executor, node: Node) -> str | 
     return _missing(memory, kind, node) or _out_of_reach(memory, executor, node)
 
 
+def unsupported_threads(numa_node: int, node: Node) -> str | None:
+    """Return, in one line, why no host thread can run on ``numa_node``; ``None`` when one can."""
+    there = [known.index for known in node.numa_nodes if known.cpus]
+    if numa_node in there:
+        return None
+    listed = ", ".join(map(str, there)) or "none"
+    return f"cpu of NUMA node {numa_node}: those with memory and processors for this process are {listed}"
+
+
 def numa_node_of(memory: Memory, node: Node) -> int:
     """Return the NUMA node of host memory that ``node`` has; ``node``'s first where nobody knows the closest one."""
     if not memory_kind(memory.kind).by_gpu:

@@ -70,6 +70,7 @@ def test_supported_on_rocm(text: str) -> None:
         ("P1->G0->G0", node(numa_nodes=(0, 1), numa_node=3), "P1: NUMA node 3, closest to GPU 1, has no memory that"),
         ("M1->G0->G0", node(managed_memory=False), "cannot be moved to GPU 1 (hipDeviceAttributeManagedMemory is 0)"),
         ("M1->G0->G0", node("cuda", managed_memory=False), "(cudaDevAttrConcurrentManagedAccess is 0); use G1"),
+        ("C0->C1->C0", node(), "cpu of NUMA node 1: those with memory and processors for this process are 0"),
         ("M0->C0->C0", node(), "cpu would move M0 to the host by touching it: use gfx or dma"),
         (
             "H0->G0->G0",
@@ -103,6 +104,14 @@ def test_host_memory_is_numbered_as_the_kernel_does() -> None:
 @pytest.mark.parametrize("version", ["7.0.51831", "10.0.1", None])
 def test_uncached_host_memory_is_taken_for_there_where_nobody_denies_it(version: str | None) -> None:
     assert unsupported(transfer("K0->G0->G0"), node(version=version)) is None
+
+
+def test_host_threads_run_where_there_are_processors() -> None:
+    memory_alone = dataclasses.replace(node(), numa_nodes=(NumaNode(0, 8), NumaNode(4, 0), NumaNode(5, 2)))
+    assert unsupported(transfer("C4->C5->C4"), memory_alone) is None
+    assert unsupported(transfer("C4->C4->C4"), memory_alone) == (
+        "cpu of NUMA node 4: those with memory and processors for this process are 0, 5"
+    )
 
 
 def test_a_kernel_reaches_unpinned_memory_where_the_gpu_takes_faults() -> None:

@@ -7,7 +7,7 @@ from pytest_transferbench.engine.executors.base import Executor, Geometry, Opera
 from pytest_transferbench.engine.executors.cpu import CpuExecutor
 from pytest_transferbench.engine.executors.dma import DmaExecutor
 from pytest_transferbench.engine.executors.gfx import GfxExecutor, GfxManyExecutor
-from pytest_transferbench.engine.memory_kinds import unsupported_memory
+from pytest_transferbench.engine.memory_kinds import unsupported_memory, unsupported_threads
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.transfer import AnyTransfer, Message, Transfer, TransferOrTest
 from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
@@ -76,6 +76,8 @@ def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | N
         reason = unsupported_memory(memory, executor, node)
         if reason:
             return reason
+    if executor.on == "host" and (reason := unsupported_threads(executor.index, node)):
+        return reason
     if executor.kind == "C":
         reason = _host_reach(needed, node)
         if reason:
