@@ -239,6 +239,17 @@ __device__ inline tb_u32 tb_hash(tb_u64 index) {
   return x;
 }
 
+// Sources that are added up hold numbers instead: whole ones below 2^21, as float32. The sum of eight stays below 2^24,
+// and so is exact in whatever order it is formed.
+__device__ inline tb_u32 tb_word(tb_u64 index, tb_u32 key, bool number) {
+  const tb_u32 bits = tb_hash(index) ^ key;
+  return number ? __builtin_bit_cast(tb_u32, (float)(bits & 0x1FFFFF)) : bits;
+}
+
+__device__ inline tb_u32 tb_sum(tb_u32 a, tb_u32 b) {
+  return __builtin_bit_cast(tb_u32, __builtin_bit_cast(float, a) + __builtin_bit_cast(float, b));
+}
+
 __device__ inline tb_u32 tb_key(tb_u64 slice, tb_u32 nonce) { return tb_hash((tb_u32)slice + nonce * 0x9E3779B1u); }
 
 // The words of a buffer as vectors: `head` words before the first aligned one, `tail_at` the first word behind them.

@@ -329,8 +329,8 @@ def link_class_of(transfer: AnyTransfer, node: Node) -> str:
 
 
 def _blocks(executor: Executor, subexecutors: int) -> int:
-    """The setting is about kernels: a copy engine shares no work, and host threads have a default of their own."""
-    return subexecutors if executor.word == "gfx" else 0
+    """The setting is for kernels and batches: one copy shares no work, host threads have a default of their own."""
+    return subexecutors if executor.word in ("gfx", "batch") else 0
 
 
 def _planned(transfers: Iterable[AnyTransfer], request: Request, skips: _Skips) -> Iterator[Planned]:

@@ -102,6 +102,8 @@ class Node:
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    batch_copy: bool = False
+    """Whether the runtime has a call for many copies at once."""
     host_name: str = "CPU"
     host_cpus: int = 1
     host_cache_bytes: int | None = None

@@ -31,7 +31,7 @@ from pytest_transferbench.transfer.transfer import MAX_SUBEXECUTORS
 OPS = ("push", "pull", "local", "relay")
 """The kinds of Transfer that can be asked for."""
 DEFAULT_OPS = ("push", "pull", "local")
-DEFAULT_EXECUTORS = tuple(row.word for row in sorted(EXECUTORS, key=lambda row: row.on))
+DEFAULT_EXECUTORS = ("gfx", "dma", "cpu")
 RUNTIMES = ("auto", "rocm", "cuda", "emulator")
 MAX_COUNT = 1_000_000
 """The most samples, sub-iterations, warm-ups, blocks or iterations one may ask for."""

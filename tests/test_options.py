@@ -78,7 +78,11 @@ def test_every_option_is_read(name: str, text: str, fields: dict[str, object]) -
         ("gpus", "99999", "bad GPU index"),
         ("sizes", "4Q", "--sizes=4Q: bad size '4Q'"),
         ("sizes", "512M..8M", "its end is below its start"),
-        ("executors", "warp", "--executors=warp: unknown executor 'warp': use C or cpu, G or gfx, D or dma"),
+        (
+            "executors",
+            "warp",
+            "--executors=warp: unknown executor 'warp': use C or cpu, G or gfx, D or dma,",
+        ),
         ("executors", "gfx,G", "executor 'gfx' comes up twice"),
         ("ops", "shove", "unknown op 'shove': use push, pull, local, relay"),
         ("runtime", "metal", "--transfer-runtime=metal: unknown value 'metal': use auto, rocm, cuda, emulator"),

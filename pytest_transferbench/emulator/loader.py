@@ -7,7 +7,7 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,21 @@ class Activation:
         """Return seconds of the host's virtual clock. Reading it costs nothing."""
         return float(self._native.transferbench_emulator_host_clock())
 
-    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> float:
-        """Copy with ``threads`` host threads and move the host's clock by the model's time for it, which is returned.
+    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> float:
+        """Copy the one source, or the float32 sum of several, to all destinations with ``threads`` host threads.
+
+        Moves the host's clock by the model's time for it, which is returned.
 
         Raises :class:`EmulatorError` for a range that leaves its allocation and for device memory without large BAR.
         """
-        seconds = float(self._native.transferbench_emulator_host_copy(destination, source, nbytes, threads))
+        to, of = ((ctypes.c_void_p * len(ends))(*ends) for ends in (destinations, sources))
+        seconds = float(
+            self._native.transferbench_emulator_host_copy(to, len(destinations), of, len(sources), nbytes, threads)
+        )
         if seconds < 0:
             raise EmulatorError(
-                f"host copy of {nbytes} bytes from {source:#x} to {destination:#x} with {threads} threads refused: "
-                f"hipError {-int(seconds)}"
+                f"host copy of {nbytes} bytes from {_addresses(sources)} to {_addresses(destinations)} with {threads} "
+                f"threads refused: hipError {-int(seconds)}"
             )
         return seconds
 
@@ -194,7 +199,8 @@ def _load(made: Build) -> ctypes.CDLL:
     native = libraries[0]
     native.transferbench_emulator_host_clock.restype = ctypes.c_double
     native.transferbench_emulator_host_copy.restype = ctypes.c_double
-    native.transferbench_emulator_host_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    ends = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)
+    native.transferbench_emulator_host_copy.argtypes = [*ends, *ends, ctypes.c_size_t, ctypes.c_int]
     native.transferbench_emulator_moved_bytes.restype = ctypes.c_uint64
     native.transferbench_emulator_moved_bytes.argtypes = [ctypes.c_int, ctypes.c_int]
     native.transferbench_emulator_numa_node_of.argtypes = [ctypes.c_void_p]
@@ -213,6 +219,10 @@ def _open(native: ctypes.CDLL, model: NodeModel, made: Build) -> None:
     wrong = _text_of(lambda buffer, size: native.transferbench_emulator_open(text.encode(), buffer, size))
     if wrong:
         raise EmulatorError(wrong)
+
+
+def _addresses(pointers: Iterable[int]) -> str:
+    return ", ".join(f"{pointer:#x}" for pointer in pointers)
 
 
 def _text_of(call: Callable[[ctypes.Array[ctypes.c_char], ctypes.c_size_t], int]) -> str:

@@ -191,7 +191,7 @@ class Bench:
 
     def gates(self, transfer: TransferOrTest, executor: Executor) -> bool:
         """Say whether the executor's calls return behind a closed gate for these memories; probed once."""
-        kinds = (executor.letter, transfer.sources[0].kind, transfer.destinations[0].kind)
+        kinds = (executor.letter, _kinds(transfer.sources), _kinds(transfer.destinations))
         if kinds not in self._gated:
             context = self.device(transfer.executor.owner)
             executor.launch(0, 1, 0)  # loads the module: that must not be mistaken for a call that waits
@@ -237,11 +237,13 @@ class Bench:
         nonce = self.next_nonce()
         fill_slices(Region(source.pointer, SCRATCH_BYTES, owner), plan, nonce)
         owner.synchronize()
-        geometry = executors.gfx.geometry(puller.device, SCRATCH_BYTES, 1, local=False)
-        stamps = self.arena.take("canary stamps", Memory("G", puller.index), 4096)
-        executor = executors.GfxExecutor(
-            puller, Operands(source.pointer, target.pointer, SCRATCH_BYTES, plan), geometry, stamps.pointer
+        geometry = executors.gfx.blocks(puller.device, SCRATCH_BYTES, 1, local=False)
+        home = Memory("G", puller.index)
+        place = executors.Place(
+            self.runtime, puller, lambda what, nbytes: self.arena.take(f"canary {what}", home, nbytes).pointer
         )
+        operands = Operands((source.pointer,), (target.pointer,), SCRATCH_BYTES, plan)
+        executor = executors.gfx.make(place, [operands], geometry, 1)
         executor.launch(0, 1, 0)
         self.runtime.record(puller.stop, puller.stream)
         deadline = time.monotonic() + _CANARY_SECONDS
@@ -252,9 +254,13 @@ class Bench:
                 self.arena.forget(puller.index)
                 raise _dead_peer(puller.index, owner.index, f"nothing arrived within {_CANARY_SECONDS:.0f} s")
         destination = Region(target.pointer, SCRATCH_BYTES, puller)
-        wrong = destination.check("canary", key_of(0, nonce)).wrong_words
+        wrong = destination.check("canary", (key_of(0, nonce),)).wrong_words
         if wrong:
             raise _dead_peer(puller.index, owner.index, f"{wrong} of {SCRATCH_BYTES // 4} words arrived wrong")
+
+
+def _kinds(memories: tuple[Memory, ...]) -> str:
+    return "".join(dict.fromkeys(memory.kind for memory in memories))
 
 
 def _dead_peer(puller: int, owner: int, what: str) -> RuntimeFault:

@@ -14,15 +14,21 @@ from pytest_transferbench.engine.executors import Executor, Geometry, Operands
 from pytest_transferbench.engine.leg import Leg
 from pytest_transferbench.engine.memory_kinds import numa_node_of
 from pytest_transferbench.engine.pattern import Words
-from pytest_transferbench.engine.validation import Destination, Prover, Region
+from pytest_transferbench.engine.validation import Prover
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import Case, Memory, Method, RotationPlan, Test, copies_per_sample, rotation_budget
+from pytest_transferbench.transfer import (
+    Case,
+    Memory,
+    Method,
+    RotationPlan,
+    Transfer,
+    copies_per_sample,
+    rotation_budget,
+)
 from pytest_transferbench.transfer.case import MAX_COPIES
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine.bench import Bench
-
-SUMS_BYTES = 256
 
 
 @dataclass(repr=False)
@@ -30,8 +36,8 @@ class Lease:
     """The buffers and facts of one case, taken from the arena. Sources are filled when first asked for.
 
     ``legs`` hold the buffers, one for each Transfer; ``plan`` is how all their sources rotate. ``owners`` are the
-    GPUs that take part. A Test has no ``evictor``: its working set is that of all its Transfers, and only steady
-    copies are made.
+    GPUs that take part. There is no ``evictor``, and only steady copies are made, where more than one source goes to
+    one destination: what caches hold then depends on all of them.
     """
 
     bench: Bench
@@ -54,11 +60,11 @@ class Lease:
         self.legs = [Leg(bench, each, self.plan, number) for number, each in enumerate(transfer.transfers)]
         self.warnings += dict.fromkeys(warning for leg in self.legs for warning in leg.warnings)
         copies = self._copies()
-        self.executor = self._make_executor([leg.operands() for leg in self.legs], "", copies)
-        self.waker = self._make_executor([leg.scratch_operands() for leg in self.legs], "scratch ", 1)
+        self.executor = self.make_executor([leg.operands() for leg in self.legs], "", copies)
+        self.waker = self.make_executor([leg.scratch_operands() for leg in self.legs], "scratch ", 1)
         self.evictor = None
-        if not isinstance(transfer, Test):
-            agents = {end: self.legs[0].agent_of(end) for end in dict.fromkeys(executors.link_of(transfer))}
+        if isinstance(transfer, Transfer) and len(transfer.sources) == len(transfer.destinations) == 1:
+            agents = {end: self.legs[0].agent_of(end) for end in executors.ends_of(transfer)}
             self.evictor = Evictor(bench.arena, agents, bench.node.host_cache_bytes, self._numa_node())
         self.method = self._method(copies)
 
@@ -80,23 +86,17 @@ class Lease:
         """The nonce of the pattern that a Transfer's slices hold, 0 where they hold the caller's own data."""
         return self._only_leg("nonce").nonce
 
-    @property
-    def source_region(self) -> Region | None:
-        """The source of a Transfer, from its first slice on."""
-        return self._only_leg("source_region").source
-
-    @property
-    def destination(self) -> Destination | None:
-        """The destination of a Transfer and its guards."""
-        return self._only_leg("destination").destination
-
     def fill(self, nonce: int) -> None:
-        """Queue the pattern of ``nonce`` into every slice of the first leg, of the next nonces into those after it.
+        """Queue the pattern of ``nonce`` into every slice of the first source, of the next nonces into those after it.
 
-        Every leg has its own, so that two swapped destinations do not look right.
+        Every source of every leg has its own, so that two swapped destinations do not look right.
         """
-        for number, leg in enumerate(self.legs):
-            leg.fill(nonce + number)
+        for leg, first in zip(self.legs, self.nonces_from(nonce), strict=True):
+            leg.fill(first)
+
+    def nonces_from(self, nonce: int) -> list[int]:
+        """Return the nonce of the first source of every leg, where that of the first leg is ``nonce``."""
+        return [nonce + sum(leg.nonces for leg in self.legs[:number]) for number in range(len(self.legs))]
 
     def words_of(self, data: Any) -> Words:
         """Return the caller's own data as 32-bit words.
@@ -120,10 +120,9 @@ class Lease:
         __tracebackhide__ = True
         return [leg.fill_with(words) for leg in self.legs]
 
-    def provers(self, references: list[int]) -> list[Prover]:
+    def provers(self, references: list[int]) -> list[list[Prover]]:
         """Return what proves the destinations, leg by leg; nothing for a read-only transfer."""
-        found = [leg.prover(reference) for leg, reference in zip(self.legs, references, strict=True)]
-        return [prover for prover in found if prover is not None]
+        return [leg.provers(reference) for leg, reference in zip(self.legs, references, strict=True)]
 
     def stamps(self, launches: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
         """Read the stamps of the first ``launches`` launches as ``[launch, block, (start, stop)]``."""
@@ -155,26 +154,20 @@ class Lease:
             copies_per_sample(nbytes * self.case.sub_iterations, leg.link.link_class, virtual_clock=virtual_clock)
             for leg in self.legs
         )
-        queued = executors.passes_per_launch(transfer, self.case.sub_iterations)
+        first = transfer.transfers[0]
+        queued = executors.file_of(transfer).operations(first, self.case.sub_iterations)
         return min(copies, MAX_COPIES // queued)
 
-    def _make_executor(self, operands: list[Operands], role: str, launches: int) -> Executor:
-        transfer = self.case.transfer
-        if transfer.executor.kind == "C":
-            return executors.CpuExecutor(self.bench.runtime, operands[0], self.geometry.subexecutors)
-        context = self.bench.device(transfer.executor.index)
-        assert context.stream.device == transfer.executor.owner
-        if transfer.executor.kind == "D":
-            return executors.DmaExecutor(context, operands[0])
+    def make_executor(self, operands: list[Operands], role: str, launches: int) -> Executor:
+        transfer, bench = self.case.transfer, self.bench
+        context = bench.device(transfer.executor.owner) if transfer.executor.on == "device" else None
+        assert context is None or context.stream.device == transfer.executor.owner
 
         def take(what: str, nbytes: int) -> int:
-            return self.bench.arena.take(role + what, Memory("G", context.index), nbytes).pointer
+            return bench.arena.take(role + what, Memory("G", transfer.executor.owner), nbytes).pointer
 
-        stamps = take("stamps", 16 * self.geometry.subexecutors * len(operands) * launches)
-        if isinstance(transfer, Test):
-            table = take("table", executors.GfxManyExecutor.ROW_BYTES * len(operands))
-            return executors.GfxManyExecutor(context, operands, self.geometry, stamps, table)
-        return executors.GfxExecutor(context, operands[0], self.geometry, stamps, sums_at=take("sums", SUMS_BYTES))
+        place = executors.Place(bench.runtime, context, take)
+        return executors.file_of(transfer).make(place, operands, self.geometry, launches)
 
     def _method(self, copies: int) -> Method:
         case, transfer = self.case, self.case.transfer
@@ -206,8 +199,8 @@ class Lease:
 def _plan(case: Case, node: Node) -> RotationPlan:
     """Return how every source of the case rotates; those of one device share its memory."""
     transfers = case.transfer.transfers
-    ends = {end for transfer in transfers for end in executors.link_of(transfer) if end != HOST}
-    sources = Counter(executors.link_of(transfer)[0] for transfer in transfers)
+    ends = {end for transfer in transfers for end in executors.ends_of(transfer) if end != HOST}
+    sources = Counter(transfer.owner_of(memory) for transfer in transfers for memory in transfer.sources)
     memory_bytes = {owner: 2**62 if owner == HOST else node.device(owner).memory_bytes for owner in sources}
     crowded = min(sources, key=lambda owner: memory_bytes[owner] // sources[owner])
     return RotationPlan.make(

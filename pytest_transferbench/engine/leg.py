@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_transferbench.engine.device import DeviceContext
-from pytest_transferbench.engine.executors import Operands, link_of
-from pytest_transferbench.engine.pattern import Words
+from pytest_transferbench.engine.executors import Operands, ends_of, link_of
+from pytest_transferbench.engine.pattern import WRITE_KEY, Words, key_of
 from pytest_transferbench.engine.validation import Destination, Prover, Region, fill_slices
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import Allocation, RuntimeFault
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
     from pytest_transferbench.engine.bench import Bench
 
 SCRATCH_BYTES = 64 * 1024
+_E = TypeVar("_E", Region, Destination)
 
 
 class Leg:
     """Where one Transfer's bytes come from and go to, taken from the arena.
 
-    ``number`` tells the legs of a case apart. ``source`` starts at slice 0; it and ``destination`` are None for null
-    memory. ``nonce`` is that of the pattern in the slices, 0 where they hold the caller's own data.
+    ``number`` tells the legs of a case apart. ``sources`` start at slice 0; they and ``destinations`` are none for null
+    memory. ``nonce`` is that of the pattern in the slices of the first source, those after it have the next ones; 0
+    where they hold the caller's own data.
     """
 
     def __init__(self, bench: Bench, transfer: Transfer, plan: RotationPlan, number: int) -> None:
@@ -32,63 +35,80 @@ class Leg:
         self._number = number
         self.ends = link_of(transfer)
         self.link = bench.node.link(*self.ends)
-        source, destination = transfer.sources[0], transfer.destinations[0]
         offset, nbytes = plan.byte_offset, plan.nbytes
-        self._source = self._take("source", source, plan.allocation_bytes)
-        self._destination = self._take("destination", destination, Destination.allocation_bytes(nbytes, offset))
-        self.source: Region | None = None
-        if self._source is not None:
-            self.source = Region(self._source.pointer + offset, nbytes, self._agent(source))
-        self.destination: Destination | None = None
-        if self._destination is not None:
-            self.destination = Destination(self._destination, offset, nbytes, self._agent(destination))
+        self.sources: list[Region] = []
+        self.destinations: list[Destination] = []
+        self._source_allocations = self._take_all("source", transfer.sources, plan.allocation_bytes)
+        for memory, taken in zip(transfer.sources, self._source_allocations, strict=False):
+            self.sources.append(Region(taken.pointer + offset, nbytes, self._agent(memory)))
+        room = Destination.allocation_bytes(nbytes, offset)
+        self._destination_allocations = self._take_all("destination", transfer.destinations, room)
+        for memory, taken in zip(transfer.destinations, self._destination_allocations, strict=False):
+            self.destinations.append(Destination(taken, offset, nbytes, self._agent(memory)))
         self.nonce = 0
         self._filled = False
 
     @property
     def warnings(self) -> list[str]:
         """What nobody could see of where the buffers lie."""
-        return [held.unchecked for held in (self._source, self._destination) if held is not None and held.unchecked]
+        return [
+            held.unchecked for held in (*self._source_allocations, *self._destination_allocations) if held.unchecked
+        ]
+
+    @property
+    def nonces(self) -> int:
+        """How many nonces a pattern takes: one for each source, and one where there is none."""
+        return max(1, len(self.sources))
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the sources hold numbers that are added up."""
+        return len(self.sources) > 1
 
     @property
     def slices(self) -> list[Any]:
-        """The K filled source arrays: CuPy on a GPU, NumPy on the host; 1-d, 32-bit words."""
-        assert self._source is not None
-        assert self.source is not None
+        """The K filled arrays of the only source: CuPy on a GPU, NumPy on the host; 1-d, 32-bit words."""
+        self._only("source", self.sources)
         if not self._filled:
             self.fill(self.bench.next_nonce())
-            if self.source.agent is not None:
-                self.source.agent.synchronize()
-        array = self.bench.runtime.array
-        return [array(self._source, self.plan.offset_of(index), self.plan.nbytes) for index in range(self.plan.slices)]
+            if self.sources[0].agent is not None:
+                self.sources[0].agent.synchronize()
+        array, (taken,) = self.bench.runtime.array, self._source_allocations
+        return [array(taken, self.plan.offset_of(index), self.plan.nbytes) for index in range(self.plan.slices)]
 
     @property
     def peer(self) -> Any:
-        """The destination array, as :attr:`slices` are."""
-        assert self._destination is not None
-        assert self.destination is not None
-        offset = self.destination.data.pointer - self._destination.pointer
-        return self.bench.runtime.array(self._destination, offset, self.plan.nbytes)
+        """The array of the only destination, as :attr:`slices` are."""
+        destination = self._only("destination", self.destinations)
+        (taken,) = self._destination_allocations
+        offset = destination.data.pointer - taken.pointer
+        return self.bench.runtime.array(taken, offset, self.plan.nbytes)
 
     def operands(self) -> Operands:
         """Return where an executor finds the bytes."""
-        source = self.source.pointer if self.source else None
-        destination = self.destination.data.pointer if self.destination else None
-        return Operands(source, destination, self.plan.nbytes, self.plan)
+        sources = tuple(source.pointer for source in self.sources)
+        destinations = tuple(destination.data.pointer for destination in self.destinations)
+        return Operands(sources, destinations, self.plan.nbytes, self.plan)
 
     def scratch_operands(self) -> Operands:
-        """Return a small copy between the same memories, without rotation: it wakes the link."""
+        """Return a small copy between the same memories, without rotation: it wakes the links."""
         nbytes = min(SCRATCH_BYTES, self.plan.nbytes)
-        source = self._take("scratch source", self.transfer.sources[0], SCRATCH_BYTES)
-        destination = self._take("scratch destination", self.transfer.destinations[0], SCRATCH_BYTES)
+        sources = self._take_all("scratch source", self.transfer.sources, SCRATCH_BYTES)
+        destinations = self._take_all("scratch destination", self.transfer.destinations, SCRATCH_BYTES)
         plan = RotationPlan.make(nbytes, 0, memory_bytes=nbytes)
-        return Operands(_pointer(source), _pointer(destination), nbytes, plan)
+        return Operands(_pointers(sources), _pointers(destinations), nbytes, plan)
 
     def fill(self, nonce: int) -> None:
-        """Queue the pattern of ``nonce`` into every slice."""
-        if self.source is not None:
-            fill_slices(self.source, self.plan, nonce)
-            self.nonce, self._filled = nonce, True
+        """Queue the pattern of ``nonce`` into every slice of the first source, of the next nonces into those after."""
+        for number, source in enumerate(self.sources):
+            fill_slices(source, self.plan, nonce + number, numbers=self.numbers)
+        self.nonce, self._filled = nonce if self.sources else 0, bool(self.sources)
+
+    def keys(self, slice_index: int, nonce: int) -> tuple[int, ...]:
+        """Return the keys of what a copy of ``slice_index`` leaves, where the first source has ``nonce``."""
+        if not self.sources:
+            return (WRITE_KEY,)
+        return tuple(key_of(slice_index, nonce + number) for number in range(len(self.sources)))
 
     def fill_with(self, words: Words) -> int:
         """Put the caller's own words into every slice, by prefix doubling.
@@ -97,42 +117,55 @@ class Leg:
         """
         __tracebackhide__ = True
         runtime, raw = self.bench.runtime, words.tobytes()
-        if self.source is None:
-            raise ValueError(f"{self.transfer.notation()} has no source that could hold data")
-        agent = self.source.agent
-        runtime.write(self.source.pointer, raw, agent.index if agent else HOST)
+        if len(self.sources) != 1 or len(self.destinations) > 1:
+            raise ValueError(
+                f"{self.transfer.notation()}: data of your own goes from exactly one source to one destination at most"
+            )
+        (source,) = self.sources
+        agent = source.agent
+        runtime.write(source.pointer, raw, agent.index if agent else HOST)
         for copy in self.plan.prefix_doubling():
             assert agent is not None, "only GPU memory is rotated"
-            target = self.source.pointer + copy.destination_slice * self.plan.pitch
+            target = source.pointer + copy.destination_slice * self.plan.pitch
             nbytes = copy.slices * self.plan.pitch
-            runtime.dma_copy(target, self.source.pointer, nbytes, agent.stream)
+            runtime.dma_copy(target, source.pointer, nbytes, agent.stream)
             agent.synchronize()
         self.nonce, self._filled = 0, True
-        if self.destination is None:
+        if not self.destinations:
             return 0
         role = self._role("reference")
         reference = self.bench.arena.take(role, self.transfer.destinations[0], self.plan.nbytes)
-        agent = self.destination.data.agent
+        agent = self.destinations[0].data.agent
         runtime.write(reference.pointer, raw, agent.index if agent else HOST)
         return reference.pointer
 
-    def prover(self, reference: int) -> Prover | None:
-        """Return what proves the destination; ``None`` for a read-only transfer."""
-        if self.destination is None:
-            return None
-        return Prover(self.bench.runtime, self.destination, self.plan, reference)
+    def provers(self, reference: int) -> list[Prover]:
+        """Return what proves each destination; nothing for a read-only transfer."""
+        runtime = self.bench.runtime
+        return [Prover(runtime, destination, self.plan, reference) for destination in self.destinations]
 
     def agent_of(self, end: int) -> DeviceContext | None:
         """Return the open device ``end``, ``None`` for the host."""
         return None if end == HOST else self.bench.device(end)
 
-    def _role(self, role: str) -> str:
-        return f"{role} {self._number}" if self._number else role
+    def _only(self, what: str, ends: list[_E]) -> _E:
+        if len(ends) != 1:
+            raise ValueError(f"{self.transfer.notation()} has {len(ends)} {what}s: ask .legs[0].{what}s for each")
+        return ends[0]
 
-    def _take(self, role: str, memory: Memory, nbytes: int) -> Allocation | None:
-        if memory.on == "none":
-            return None
-        taken = self.bench.arena.take(self._role(role), memory, nbytes)
+    def _role(self, role: str, end: int = 0) -> str:
+        return f"{role} {self._number}.{end}" if self._number or end else role
+
+    def _take_all(self, role: str, memories: Sequence[Memory], nbytes: int) -> list[Allocation]:
+        """Take memory for each end that has any."""
+        return [
+            self._take(self._role(role, end), memory, nbytes)
+            for end, memory in enumerate(memories)
+            if memory.on != "none"
+        ]
+
+    def _take(self, role: str, memory: Memory, nbytes: int) -> Allocation:
+        taken = self.bench.arena.take(role, memory, nbytes)
         if memory.on == "device":
             owner = self.bench.runtime.owner_of(taken.pointer)
             if owner != memory.owner:
@@ -143,9 +176,9 @@ class Leg:
         """Who fills and checks ``memory``: its owner; for pinned host memory a GPU of the case, else the host."""
         if memory.on == "host" and not memory_kind(memory.kind).pinned:
             return None
-        gpus = [end for end in (self.transfer.executor.owner, *self.ends) if end != HOST]
+        gpus = [end for end in (self.transfer.executor.owner, *ends_of(self.transfer)) if end != HOST]
         return self.agent_of(memory.owner if memory.owner != HOST else gpus[0] if gpus else HOST)
 
 
-def _pointer(allocation: Allocation | None) -> int | None:
-    return None if allocation is None else allocation.pointer
+def _pointers(allocations: Sequence[Allocation]) -> tuple[int, ...]:
+    return tuple(allocation.pointer for allocation in allocations)

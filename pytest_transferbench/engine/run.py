@@ -14,8 +14,8 @@ import numpy as np
 
 from pytest_transferbench.engine.clocks import Clocks, span_of_stamps
 from pytest_transferbench.engine.device import DeviceContext
-from pytest_transferbench.engine.executors.gfx import WRITE_KEY
-from pytest_transferbench.engine.pattern import Words, key_of
+from pytest_transferbench.engine.executors import file_of
+from pytest_transferbench.engine.pattern import Keys, Words, key_of
 from pytest_transferbench.engine.validation import Prover
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
 from pytest_transferbench.node import HOST
@@ -94,7 +94,7 @@ class _Run:
         self.runtime = bench.runtime
         self.case = lease.case
         self.own_data = own_data
-        self.provers: list[Prover] = []
+        self.provers: list[list[Prover]] = []
         self.arms: list[Arm] = []
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
@@ -102,11 +102,12 @@ class _Run:
         self.facts: dict[str, Any] = {}
         singles = min(SINGLE_COPY_SAMPLES, self.case.samples)
         steady = ("steady", self.case.samples, lease.method.copies)
-        # What a Test's caches hold depends on all its Transfers: a single cold or warm copy of it tells nothing.
+        # What caches hold depends on all sources and destinations: one cold or warm copy of several tells nothing.
         self._arms = (steady,) if lease.evictor is None else (("cold", singles, 1), ("warm", singles, 1), steady)
         self._rejected = 0
         # Of the samples then taken, these are no more than the share the judge allows.
         self._rejected_at_most = sum(samples for _, samples, _ in self._arms) * REJECTED_SHARE / (1 - REJECTED_SHARE)
+        self._nonces = sum(leg.nonces for leg in lease.legs)
         self._nonce = 0
         self._iteration = 0
         self._passes = 0
@@ -122,7 +123,7 @@ class _Run:
             self.facts["empty_pair_seconds"] = facts.empty_pair_seconds
             self.facts["launch_seconds"] = facts.launch_seconds
             self.facts["skew_seconds"] = facts.skew_seconds
-        self._nonce = self.bench.next_nonce(len(self.lease.legs))
+        self._nonce = self.bench.next_nonce(self._nonces)
         references = [0] * len(self.lease.legs)
         if self.own_data is None:
             self.lease.fill(self._nonce)
@@ -143,6 +144,7 @@ class _Run:
     def context(self) -> dict[str, Any]:
         """Return who executed, on what, with which shape: what the figures belong to."""
         lease, geometry = self.lease, self.lease.geometry
+        remark = file_of(self.case.transfer).remark(lease.legs[0].transfer, self.bench.node)
         caches = [lease.bench.node.device(owner).last_level_cache_bytes or 0 for owner in lease.owners]
         return {
             "executor": str(self.case.transfer.executor),
@@ -159,6 +161,7 @@ class _Run:
             "unroll": geometry.unroll,
             "link_gbps": _one_or_all(leg.link.gbps for leg in lease.legs),
             "source_of_rate": _one_or_all(leg.link.source_of_rate for leg in lease.legs),
+            **({"remark": remark} if remark else {}),
             **self.facts,
         }
 
@@ -196,8 +199,8 @@ class _Run:
         """
         lease = self.lease
         for leg in lease.legs:
-            if leg.destination is not None:
-                leg.destination.prepare_guards()
+            for destination in leg.destinations:
+                destination.prepare_guards()
         # Iterations go on from arm to arm: from slice 0 again, copies would find what the arm before left in a cache.
         before = sum(self._before_a_warm_copy()) if name == "warm" else 0
         first_sample_ends = self._iteration + before + copies - 1
@@ -309,42 +312,46 @@ class _Run:
         """Look at what the sample left behind; wrong data is examined at once and ends the case."""
         if self.case.validate == "off":
             return
-        if not self.provers:
+        if not any(self.provers):
             self._prove_sum(arm, iterations)
         elif self.case.validate == "each" or not self._glance(arm, iterations[-1]):
             self._check_everything(arm)
 
     def _poison(self, iteration: int, *, everywhere: bool) -> None:
         """Queue the complement of what ``iteration`` must leave in every destination."""
-        for leg, prover in enumerate(self.provers):
-            prover.poison(self._key(iteration, leg), everywhere=everywhere)
+        for leg, prover in self._each_prover():
+            prover.poison(self._keys(iteration, leg), everywhere=everywhere)
 
     def _glance(self, arm: str, iteration: int) -> bool:
-        return all(prover.glance(arm, self._key(iteration, leg)) for leg, prover in enumerate(self.provers))
+        return all(prover.glance(arm, self._keys(iteration, leg)) for leg, prover in self._each_prover())
+
+    def _each_prover(self) -> Iterator[tuple[int, Prover]]:
+        return ((leg, prover) for leg, provers in enumerate(self.provers) for prover in provers)
 
     def _check_everything(self, arm: str) -> None:
         last = self._iteration - 1
         checks = [
-            prover.check(self._name(arm, leg), self._key(last, leg), self._slice(last), self._origins(leg))
-            for leg, prover in enumerate(self.provers)
+            prover.check(self._name(arm, leg, end), self._keys(last, leg), self._slice(last), self._origins(leg))
+            for leg, provers in enumerate(self.provers)
+            for end, prover in enumerate(provers)
         ]
         self._keep(*checks)
 
-    def _name(self, arm: str, leg: int) -> str:
-        """Return what a check of one leg is called: a Test says which Transfer it is about."""
-        legs = self.lease.legs
-        return arm if len(legs) == 1 else f"{arm} of {legs[leg].transfer.notation()}"
+    def _name(self, arm: str, leg: int, end: int) -> str:
+        """Return what a check is called: it says which Transfer, and which destination, where there are several."""
+        legs, destinations = self.lease.legs, self.lease.legs[leg].transfer.destinations
+        at = f" at {destinations[end]}" if len(set(destinations)) > 1 else ""
+        at = at or (f" at destination {end + 1}" if len(destinations) > 1 else "")
+        return f"{arm}{at}" if len(legs) == 1 else f"{arm}{at} of {legs[leg].transfer.notation()}"
 
     def _origins(self, leg: int) -> list[tuple[int, str]]:
         """Return the nonces that data found in a leg's destination may have, and whose slices they are in words."""
-        legs = self.lease.legs
+        legs, nonces = self.lease.legs, self.lease.nonces_from(self._nonce)
         others = [
-            (self._nonce + other, f" of {legs[other].transfer.notation()}")
-            for other in range(len(legs))
-            if other != leg
+            (nonces[other], f" of {legs[other].transfer.notation()}") for other in range(len(legs)) if other != leg
         ]
-        mine = self._nonce + leg
-        return [(mine, ""), *others, (mine - len(legs), " of the case before")]
+        mine = nonces[leg]
+        return [(mine, ""), *others, (mine - self._nonces, " of the case before")]
 
     def _keep(self, *checks: Check) -> None:
         """Keep the latest check of each arm and leg; ends the arm if any of these failed."""
@@ -358,7 +365,8 @@ class _Run:
         assert self.device is not None
         subs = self.case.sub_iterations
         slices = [self.lease.plan.slice_of(i, sub, subs) for i in iterations for sub in range(subs)]
-        expected = sum(self._sum_of(index) for index in slices) % 2**64
+        sources = range(len(self.lease.legs[0].sources))
+        expected = sum(self._sum_of(index, source) for index in slices for source in sources) % 2**64
         found = int(self.device.read_words(self.lease.executor.sums_at, 1)[0])
         words = self.lease.plan.nbytes // 4
         if found == expected:
@@ -367,23 +375,24 @@ class _Run:
             said = f"checksum {found:#x} instead of {expected:#x}"
             self._keep(Check(arm, words, wrong_words=words, wrong_bytes=4 * words, found=said))
 
-    def _sum_of(self, slice_index: int) -> int:
+    def _sum_of(self, slice_index: int, source: int) -> int:
         if self.own_data is not None:
             return int(self.own_data.astype(np.uint64).sum())
-        place = (self._nonce, slice_index)
+        place = (self._nonce + source, slice_index)
         if place not in self._sums:
             assert self.device is not None
             at = self.lease.executor.sums_at + 8
             self.device.write_words(at, [0])
             words = self.lease.plan.nbytes // 4
-            key = np.uint32(key_of(slice_index, self._nonce))
-            self.device.prepare("tb_expected_sum", (np.uint64(words), key, np.uint64(at)), words)
+            key = np.uint32(key_of(slice_index, self._nonce + source))
+            numbers = np.uint32(self.lease.legs[0].numbers)
+            self.device.prepare("tb_expected_sum", (np.uint64(words), key, numbers, np.uint64(at)), words)
             self.device.synchronize()
             self._sums[place] = int(self.device.read_words(at, 1)[0])
         return self._sums[place]
 
     def _zero_sums(self) -> None:
-        if self.lease.legs[0].destination is None and self.device is not None:
+        if not self.lease.legs[0].destinations and self.device is not None:
             self.device.write_words(self.lease.executor.sums_at, [0])
 
     def cross_check(self) -> None:
@@ -456,11 +465,9 @@ class _Run:
         subs = self.case.sub_iterations
         return self.lease.plan.slice_of(iteration, subs - 1, subs)
 
-    def _key(self, iteration: int, leg: int) -> int:
-        """Return the key of what ``iteration`` leaves in a leg's destination."""
-        if self.case.transfer.sources[0].on == "none":
-            return WRITE_KEY
-        return key_of(self._slice(iteration), self._nonce + leg)
+    def _keys(self, iteration: int, leg: int) -> Keys:
+        """Return the keys of what ``iteration`` leaves in a leg's destinations."""
+        return self.lease.legs[leg].keys(self._slice(iteration), self.lease.nonces_from(self._nonce)[leg])
 
     def _synchronize_executor(self) -> None:
         if self.device is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pytest_transferbench.emulator import EmulatorError
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime.probing import ProbeError, probe_node
-from pytest_transferbench.runtime.protocol import Allocation, Kernel, Runtime, RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, Runtime, RuntimeFault, Stream
 from pytest_transferbench.runtime.telemetry import Telemetry
 
 __all__ = [
     "Allocation",
+    "Copy",
     "Kernel",
     "ProbeError",
     "Runtime",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +10,7 @@ import hipkernels
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime.cupy_base import ATTACH_GLOBAL, COPY_KIND_DEFAULT, CupyRuntime, fault
 from pytest_transferbench.runtime.host import RealHost
-from pytest_transferbench.runtime.protocol import RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Copy, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory, memory_kind
 
 GLOBALTIMER_HZ = 1e9
@@ -33,6 +33,20 @@ class CudaRuntime(CupyRuntime):
             self._cuda.memcpyAsync(destination, source, nbytes, COPY_KIND_DEFAULT, stream.handle)
         except RuntimeError as error:
             raise fault("cudaMemcpyAsync", stream.device, error) from error
+
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
+        from cuda.bindings import runtime as cudart
+
+        attributes = cudart.cudaMemcpyAttributes()
+        attributes.srcAccessOrder = cudart.cudaMemcpySrcAccessOrder.cudaMemcpySrcAccessOrderStream
+        destinations, sources, sizes = map(list, zip(*copies, strict=True))
+        self._use(stream.device)
+        # Up to CUDA 12 the index of a failing copy comes back too.
+        status, *_ = cudart.cudaMemcpyBatchAsync(
+            destinations, sources, sizes, len(copies), [attributes], [0], 1, stream.handle
+        )
+        if int(status):
+            raise RuntimeFault("cudaMemcpyBatchAsync", stream.device, status.name, f"({len(copies)} copies)")
 
     def stamp_hz(self, device: int) -> float:
         return GLOBALTIMER_HZ

@@ -16,6 +16,7 @@ from pytest_transferbench.runtime import host_facts
 FIELD_NVLINK_SPEED_MBPS = 164
 """``NVML_FI_DEV_NVLINK_GET_SPEED``; its scope is the link."""
 
+_BATCH_COPY_VERSION = 12_080
 _NVLINK_GBPS = {
     # Raw rate of one link, one direction, as ``nvidia-smi nvlink --status`` prints it on that generation; the numbers
     # are NVML's NVML_NVLINK_VERSION_*. Asked only where the driver does not answer FIELD_NVLINK_SPEED_MBPS.
@@ -85,7 +86,19 @@ def read_node(cuda: Any, nvml: Any | None) -> Node:
         host_cpus=host_facts.cpu_count(),
         host_cache_bytes=host_facts.last_level_cache_bytes(),
         numa_nodes=host_facts.numa_nodes(),
+        batch_copy=_has_batch_copy(cuda),
     )
+
+
+def _has_batch_copy(cuda: Any) -> bool:
+    """Return whether driver and runtime have cudaMemcpyBatchAsync, and cuda-bindings is there to call it."""
+    if min(cuda.runtimeGetVersion(), cuda.driverGetVersion()) < _BATCH_COPY_VERSION:
+        return False
+    try:
+        from cuda.bindings import runtime as cudart
+    except ImportError:
+        return False
+    return hasattr(cudart, "cudaMemcpyBatchAsync")
 
 
 def open_nvml() -> tuple[Any | None, str]:

@@ -20,7 +20,7 @@ import numpy as np
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import numa
 from pytest_transferbench.runtime.host import HostWork, allocate_unpinned, available_bytes, host_words, seen_on_node
-from pytest_transferbench.runtime.protocol import Allocation, Kernel, RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory, memory_kind
 
 PEER_ALREADY_ENABLED = 704
@@ -310,6 +310,9 @@ class CupyRuntime(ABC):
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None: ...
 
     @abstractmethod
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None: ...
+
+    @abstractmethod
     def stamp_hz(self, device: int) -> float: ...
 
     @abstractmethod
@@ -369,8 +372,8 @@ class CupyRuntime(ABC):
         # A copy from pageable memory may return once it is staged; "blocking" here means that it arrived.
         self.synchronize(CupyStream(device, 0))
 
-    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        self._host.copy(destination, source, nbytes, threads)
+    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+        self._host.copy(destinations, sources, nbytes, threads)
 
     def host_clock(self) -> float:
         return self._host.clock()

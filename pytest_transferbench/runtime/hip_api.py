@@ -7,8 +7,12 @@ is looked at first, in one place (:meth:`HipApi._ask`).
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from pytest_transferbench.runtime.protocol import Copy
 
 MALLOC_FINE_GRAINED = 1
 MALLOC_UNCACHED = 3
@@ -46,9 +50,10 @@ class HipProperties:
 class HipApi:
     """hip-python's ``hip`` and ``hiprtc`` modules behind calls that raise :class:`HipError`."""
 
-    def __init__(self, hip: Any, hiprtc: Any) -> None:
+    def __init__(self, hip: Any, hiprtc: Any, batch_call: Callable[..., int] | None = None) -> None:
         self._hip = hip
         self._hiprtc = hiprtc
+        self._batch_call = batch_call
 
     def device_count(self) -> int:
         return int(self._ask("hipGetDeviceCount"))
@@ -111,6 +116,30 @@ class HipApi:
     def malloc_with_flags(self, nbytes: int, flags: int) -> int:
         """Return memory of the current device with flags that CuPy cannot give; CuPy's ``free`` takes it back."""
         return int(self._ask("hipExtMallocWithFlags", nbytes, flags))
+
+    @property
+    def has_batch_copy(self) -> bool:
+        """Whether the library has hipMemcpyBatchAsync, which came with ROCm 7."""
+        return self._batch_call is not None
+
+    def batch_copy(self, copies: Sequence[Copy], stream: int) -> None:
+        """Queue copies with hipMemcpyBatchAsync, by ctypes: hip-python 10 takes its input arrays for outputs.
+
+        No attributes are given: ROCm 7.2 refuses any.
+        """
+        assert self._batch_call is not None
+        count = len(copies)
+        destinations = (ctypes.c_void_p * count)(*(copy.destination for copy in copies))
+        sources = (ctypes.c_void_p * count)(*(copy.source for copy in copies))
+        sizes = (ctypes.c_size_t * count)(*(copy.nbytes for copy in copies))
+        failed, no_index = ctypes.c_size_t(), (ctypes.c_size_t * 1)()
+        status = self._batch_call(
+            destinations, sources, sizes, count, None, no_index, 0, ctypes.byref(failed), ctypes.c_void_p(stream)
+        )
+        if status:
+            error = self._hip.hipError_t(status)
+            words = f"{self._words(error)} (copy {failed.value} of {count})"
+            raise HipError("hipMemcpyBatchAsync", status, error.name, words)
 
     def compiler_version(self) -> str:
         major, minor = self._compiler("hiprtcVersion")
@@ -178,7 +207,7 @@ def load() -> HipApi:
     """Return hip-python's calls; raises ``ImportError`` when it, or the library under it, is not there."""
     from hip import hip, hiprtc
 
-    api = HipApi(hip, hiprtc)
+    api = HipApi(hip, hiprtc, _batch_call())
     try:
         api.runtime_version()
     except HipError:
@@ -186,6 +215,18 @@ def load() -> HipApi:
     except RuntimeError as error:  # hip-python 10 opens the library at the first call, and fails so
         raise ImportError(str(error)) from error
     return api
+
+
+def _batch_call() -> Callable[..., int] | None:
+    """Return hipMemcpyBatchAsync of the library that CuPy has loaded; None where it has none."""
+    try:
+        call = ctypes.CDLL("libamdhip64.so.7").hipMemcpyBatchAsync
+    except (OSError, AttributeError):
+        return None
+    call.restype = ctypes.c_int
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    call.argtypes = (pointer, pointer, pointer, size, pointer, pointer, size, pointer, pointer)
+    return cast("Callable[..., int]", call)
 
 
 def _text(value: Any) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import numa
 from pytest_transferbench.runtime.host_facts import NUMA_NODES
-from pytest_transferbench.runtime.protocol import Allocation, Kernel, RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
 _PAGE_BYTES = 4096
@@ -25,8 +25,8 @@ _PAGE_BYTES = 4096
 class HostWork(Protocol):
     """What a runtime asks of the host; an emulated node has its own, which moves the virtual clock too."""
 
-    def copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        """Copy with ``threads`` host threads and return when all bytes are there."""
+    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+        """Copy the one source, or the float32 sum of several, to every destination and return when all is there."""
         ...
 
     def clock(self) -> float:
@@ -67,19 +67,16 @@ class RealHost:
         self._pool_threads = 0
         self._mappings = numa.Mappings()
 
-    def copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        """Copy in ``threads`` page-aligned pieces; ctypes gives the interpreter lock up meanwhile."""
+    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+        """Work in ``threads`` page-aligned pieces; ctypes and NumPy give the interpreter lock up meanwhile."""
         pieces = _pieces(nbytes, threads)
         if len(pieces) == 1:
-            ctypes.memmove(destination, source, nbytes)
+            _copy_piece(destinations, sources, 0, nbytes)
             return
         if self._pool is None or self._pool_threads < len(pieces):
             self._end_threads()
             self._pool, self._pool_threads = ThreadPoolExecutor(len(pieces), "transferbench-copy"), len(pieces)
-        jobs = [
-            self._pool.submit(ctypes.memmove, destination + offset, source + offset, length)
-            for offset, length in pieces
-        ]
+        jobs = [self._pool.submit(_copy_piece, destinations, sources, offset, length) for offset, length in pieces]
         for job in jobs:
             job.result()
 
@@ -106,6 +103,25 @@ class RealHost:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+def _copy_piece(destinations: Sequence[int], sources: Sequence[int], offset: int, length: int) -> None:
+    source, *more = (source + offset for source in sources)
+    first, *others = (destination + offset for destination in destinations)
+    if more:
+        total = _numbers(first, length)
+        np.add(_numbers(source, length), _numbers(more[0], length), out=total)
+        for each in more[1:]:
+            total += _numbers(each, length)
+        source = first
+    else:
+        ctypes.memmove(first, source, length)
+    for other in others:
+        ctypes.memmove(other, source, length)
+
+
+def _numbers(pointer: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return host_words(pointer, nbytes).view(np.float32)
 
 
 def _pieces(nbytes: int, threads: int) -> list[tuple[int, int]]:
@@ -197,8 +213,8 @@ class HostRuntime:
         self._need_host("write", device)
         ctypes.memmove(pointer, data, len(data))
 
-    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        self._host.copy(destination, source, nbytes, threads)
+    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+        self._host.copy(destinations, sources, nbytes, threads)
 
     def host_clock(self) -> float:
         return self._host.clock()
@@ -250,6 +266,9 @@ class HostRuntime:
 
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
         self._refuse("dma_copy", stream.device)
+
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
+        self._refuse("batch_copy", stream.device)
 
     def capture(self, stream: Stream, queue: Callable[[], None]) -> Callable[[], None]:
         self._refuse("capture", stream.device)

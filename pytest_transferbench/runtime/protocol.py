@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pytest_transferbench.transfer import Memory
 
@@ -47,6 +47,14 @@ class Stream:
 
     device: int
     handle: int
+
+
+class Copy(NamedTuple):
+    """One of the copies of a batch: addresses and bytes."""
+
+    destination: int
+    source: int
+    nbytes: int
 
 
 class Kernel(Protocol):
@@ -123,6 +131,10 @@ class Runtime(Protocol):
         """Queue a copy by the DMA engine of ``stream.device`` (on ROCm: kind 1024, DeviceToDeviceNoCU)."""
         ...
 
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
+        """Queue all copies with one call; they may run in any order, or at the same time."""
+        ...
+
     def capture(self, stream: Stream, queue: Callable[[], None]) -> Callable[[], None]:
         """Capture what ``queue`` queues on ``stream`` as a graph; the returned call replays it on that stream."""
         ...
@@ -143,8 +155,11 @@ class Runtime(Protocol):
         """Blocking copy of host bytes to ``pointer``."""
         ...
 
-    def host_copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
-        """Copy with ``threads`` host threads, blocking; on an emulated node it also moves the virtual clock."""
+    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+        """Copy the one source, or the float32 sum of several, to every destination with ``threads`` host threads.
+
+        Blocking; on an emulated node it also moves the virtual clock.
+        """
         ...
 
     def host_clock(self) -> float:

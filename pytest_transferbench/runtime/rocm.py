@@ -6,7 +6,7 @@ import contextlib
 import errno
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from pytest_transferbench.runtime import hip_api, numa
 from pytest_transferbench.runtime.code_cache import cache_folder, code_object
 from pytest_transferbench.runtime.cupy_base import ATTACH_GLOBAL, COPY_KIND_DEFAULT, CupyRuntime, fault
 from pytest_transferbench.runtime.host import HostWork, RealHost
-from pytest_transferbench.runtime.protocol import RuntimeFault, Stream
+from pytest_transferbench.runtime.protocol import Copy, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
 COPY_KIND_NO_CU = 1024
@@ -41,9 +41,9 @@ class EmulatedHost:
         self._mappings = numa.Mappings()
         self._numa_nodes: dict[int, int] = {}
 
-    def copy(self, destination: int, source: int, nbytes: int, threads: int) -> None:
+    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
         try:
-            self._activation.host_copy(destination, source, nbytes, threads)
+            self._activation.host_copy(destinations, sources, nbytes, threads)
         except EmulatorError as error:
             raise RuntimeFault("host copy", HOST, "EmulatorError", str(error)) from error
 
@@ -115,6 +115,13 @@ class RocmRuntime(CupyRuntime):
             self._cuda.memcpyAsync(destination, source, nbytes, kind, stream.handle)
         except RuntimeError as error:
             raise fault("hipMemcpyAsync", stream.device, error, f"(kind {kind}, by the DMA engine)") from error
+
+    def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
+        self._use(stream.device)
+        try:
+            self._hip.batch_copy(copies, stream.handle)
+        except hip_api.HipError as error:
+            raise fault(error.call, stream.device, error) from error
 
     def stamp_hz(self, device: int) -> float:
         """Return the wall clock's rate; HIP says kHz, and says 0 where the driver did not tell it."""

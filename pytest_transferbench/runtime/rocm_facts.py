@@ -64,6 +64,7 @@ def read_node(
             name: value for name, value in host_facts.settings().items() if emulated is None or name != "ROCM_PATH"
         },  # an emulated node sets that one itself, to a folder of its own
         notes=tuple(_notes(devices, properties, emulated)),
+        batch_copy=hip.has_batch_copy,
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
         host_cache_bytes=host_facts.last_level_cache_bytes(),

@@ -21,7 +21,7 @@ from pytest_transferbench.transfer.protocol import LL, PROTOCOLS, Protocol, prot
 from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy, rotation_budget
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
 from pytest_transferbench.transfer.test import Test, TransferOrTest, together
-from pytest_transferbench.transfer.transfer import End, Op, Transfer
+from pytest_transferbench.transfer.transfer import MAX_ENDS, End, Op, Transfer
 
 AnyTransfer = Transfer | Test | Message
 """What a case is about."""
@@ -31,6 +31,7 @@ __all__ = [
     "HOST",
     "LL",
     "MAX_BYTES",
+    "MAX_ENDS",
     "MEMORIES",
     "METHOD_VERSION",
     "NOMINAL_GBPS",

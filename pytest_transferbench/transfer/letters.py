@@ -52,9 +52,10 @@ class MemoryKind:
 
 
 EXECUTORS = (
-    ExecutorKind("C", "cpu", "host", True, False, False, False, "host threads"),
-    ExecutorKind("G", "gfx", "device", True, True, False, False, "a GPU kernel"),
-    ExecutorKind("D", "dma", "device", False, False, False, False, "a GPU's copy engine"),
+    ExecutorKind("C", "cpu", "host", True, False, True, True, "host threads"),
+    ExecutorKind("G", "gfx", "device", True, True, True, True, "a GPU kernel"),
+    ExecutorKind("D", "dma", "device", False, False, False, True, "a GPU's copy engine"),
+    ExecutorKind("B", "batch", "device", False, False, False, True, "a GPU's copy engine, many copies in one call"),
 )
 """Every executor there is, by TransferBench's letter."""
 

@@ -14,6 +14,8 @@ End = str | int | Memory
 """An end of a Transfer as people write it: ``"G0"``, a :class:`Memory`, or an integer for that GPU's memory."""
 
 MAX_SUBEXECUTORS = 999_999
+MAX_ENDS = 8
+"""Most sources, and most destinations, of a Transfer: TransferBench's number."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -155,9 +157,11 @@ class Transfer:
         return f"{''.join(map(str, self.sources))}->{self.executor}->{''.join(map(str, self.destinations))}"
 
     def _check_count(self, what: str, ends: tuple[Memory, ...], many: bool) -> None:
-        if not ends or (len(ends) > 1 and not many):
-            allowed = "at least" if many else "exactly"
-            raise ValueError(f"{self._route()}: {self.executor.word} takes {allowed} one {what}, not {len(ends)}")
+        if not 1 <= len(ends) <= (MAX_ENDS if many else 1):
+            allowed = f"1 to {MAX_ENDS} {what}s" if many else f"exactly one {what}"
+            raise ValueError(f"{self._route()}: {self.executor.word} takes {allowed}, not {len(ends)}")
+        if len(ends) > 1 and any(memory.on == "none" for memory in ends):
+            raise ValueError(f"{self._route()}: null memory (N) stands alone, it is no {what} beside others")
 
 
 class _Named(Protocol):

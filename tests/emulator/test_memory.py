@@ -264,8 +264,8 @@ def test_host_copies_stay_in_their_allocations(hip: Hip) -> None:
 
     device, pinned = hip.malloc(64), hip.host_malloc(64)
     with pytest.raises(EmulatorError, match=r"^host copy of 65 bytes from .* with 1 threads refused: hipError 1$"):
-        hip.activation.host_copy(device, pinned, 65, 1)
+        hip.activation.host_copy([device], [pinned], 65, 1)
     with pytest.raises(EmulatorError, match="with 0 threads refused"):
-        hip.activation.host_copy(device, pinned, 64, 0)
+        hip.activation.host_copy([device], [pinned], 64, 0)
     hip.ok("hipFree", device)
     hip.ok("hipHostFree", pinned)

@@ -282,7 +282,7 @@ def test_host_copies_follow_the_cpus_rates(hip: Hip, threads: int, way: str) -> 
     source, target = {"local": (pinned, other), "to_device": (pinned, device), "from_device": (device, pinned)}[way]
     hip.write(source, content)
     before = hip.activation.host_clock()
-    seconds = hip.activation.host_copy(target, source, nbytes, threads)
+    seconds = hip.activation.host_copy([target], [source], nbytes, threads)
     assert hip.activation.host_clock() - before == pytest.approx(seconds)
     assert hip.read(target, nbytes) == content
     cpu = hip.model.cpu

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pytest_transferbench.engine import Lease
-from pytest_transferbench.engine.executors import GfxExecutor, GfxManyExecutor, Operands
+from pytest_transferbench.engine.executors import Operands
+from pytest_transferbench.engine.executors.gfx import GfxExecutor, GfxManyExecutor
 from pytest_transferbench.measurement import Check, Measurement
 from pytest_transferbench.transfer import Memory, RotationPlan
 from tests.engine.mutants import Mutant
@@ -53,7 +54,7 @@ class LeavesALastWord(LeavesOneLegOut):
         super().__init__(lease)
         whole, nbytes = lease.legs[1].operands(), lease.plan.nbytes - 4
         plan = RotationPlan(nbytes, 0, lease.plan.pitch, lease.plan.slices, lease.plan.budget)
-        short = Operands(whole.source, whole.destination, nbytes, plan)
+        short = Operands(whole.sources, whole.destinations, nbytes, plan)
         self._short = GfxExecutor(self.home, short, lease.geometry, self.take("stray stamps", 4096))
 
     def launch(self, first_slice: int, passes: int, slot: int) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 import hipkernels
 from pytest_transferbench.engine import Lease, pattern
-from pytest_transferbench.engine.executors import Executor, GfxExecutor
+from pytest_transferbench.engine.executors import Executor
+from pytest_transferbench.engine.executors.gfx import GfxExecutor
 from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import guard_key
 from pytest_transferbench.measurement import Check
@@ -84,22 +85,19 @@ class Mutant:
     @property
     def head(self) -> int:
         """How many words a kernel copies one by one before its vectors."""
-        assert self.lease.destination is not None
-        return (-self.lease.destination.data.pointer % 16) // 4
+        return (-self.lease.legs[0].destinations[0].data.pointer % 16) // 4
 
     def dma(self, destination_offset: int, source: int, nbytes: int) -> None:
         """Queue a copy of the D's own kind to so many bytes from the start of the destination."""
-        assert self.lease.destination is not None
         assert self.stream is not None
-        pointer = self.lease.destination.data.pointer + destination_offset
+        pointer = self.lease.legs[0].destinations[0].data.pointer + destination_offset
         self.lease.bench.runtime.dma_copy(pointer, source, nbytes, self.stream)
 
     def damage(self, first_byte: int, count: int, step: int, flip: int) -> None:
         """Queue a kernel that flips bits in ``count`` bytes of the destination, every ``step``-th."""
-        assert self.lease.destination is not None
         assert self.stream is not None
         kernel = self._compiled("damage", "tb_damage", hipkernels.source("fill") + DAMAGE, {})
-        pointer = np.uint64(self.lease.destination.data.pointer + first_byte)
+        pointer = np.uint64(self.lease.legs[0].destinations[0].data.pointer + first_byte)
         args = (pointer, np.uint64(count), np.uint64(step), np.uint32(flip))
         self.lease.bench.runtime.launch(kernel, min(64, -(-count // 256)), 256, args, self.stream)
 
@@ -246,8 +244,7 @@ class StopsOneWordShort(Mutant):
             self.dma(0, self._source(first_slice + step), plan.nbytes - 4)
 
     def _source(self, pass_slice: int) -> int:
-        assert self.lease.source_region is not None
-        return self.lease.source_region.pointer + pass_slice % self.lease.plan.slices * self.lease.plan.pitch
+        return self.lease.legs[0].sources[0].pointer + pass_slice % self.lease.plan.slices * self.lease.plan.pitch
 
     def differs(self, seen: Check) -> Words:
         words = super().differs(seen)
@@ -278,10 +275,9 @@ class WritesAByteBehind(Mutant):
         self.dma(self.place(self.lease.plan.nbytes), self._stray, 1)
 
     def guard_found(self, seen: Check) -> str:
-        assert self.lease.destination is not None
         word, byte = divmod(self.place(self.lease.plan.nbytes), 4)
         behind = word >= 0
-        start = seen.words if behind else -self.lease.destination.guards[0].words
+        start = seen.words if behind else -self.lease.legs[0].destinations[0].guards[0].words
         was = pattern.hash_word(word - start) ^ guard_key(behind)
         side = "behind" if behind else "before"
         return f"{side} the data: first {word}, last {word}, mask 0x{was & 0xFF << 8 * byte:08x}"

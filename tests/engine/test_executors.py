@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_transferbench.engine.executors import geometry_of, unsupported
+from pytest_transferbench.engine import executors
+from pytest_transferbench.engine.executors import file_of, geometry_of, unsupported
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node, NumaNode
 from pytest_transferbench.transfer import Test, Transfer, parse_transfer
+from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind
 
 
 def node(
@@ -166,3 +170,11 @@ def test_a_test_is_refused_for_any_of_its_transfers() -> None:
     assert unsupported(Test.pull_from_peers(0, (0, 1, 7), 4096), node()) == (
         "(G7->G0->G0 0 4K) needs G7; this node has GPUs 0-2"
     )
+
+
+@pytest.mark.parametrize("row", EXECUTORS, ids=lambda row: row.word)
+def test_every_letter_has_a_file_of_its_word(row: ExecutorKind) -> None:
+    home, end = ("C0", "C0") if row.on == "host" else ("G0", "G1")
+    file = file_of(parse_transfer(f"{home}->{row.letter}0->{end}", 1 << 20))
+    assert all(callable(getattr(file, name)) for name in ("geometry", "unsupported", "operations", "remark", "make"))
+    assert inspect.getfile(file.make) == f"{Path(executors.__file__).parent}/{row.word}.py"

@@ -29,7 +29,7 @@ def test_slices_are_filled_on_their_device(bench: Bench) -> None:
         assert len(slices) == 128
         for index in (0, 1, 127):
             words = slices[index].get()
-            assert pattern.check("slice", words, 1, pattern.key_of(index, lease.nonce)).passed
+            assert pattern.check("slice", words, 1, (pattern.key_of(index, lease.nonce),)).passed
 
 
 def test_without_rotation_the_source_is_the_transfer_and_no_more(bench: Bench) -> None:
@@ -112,7 +112,7 @@ def test_sub_iterations_advance_the_slices(bench: Bench) -> None:
         # Cold copies; warm ones, each after 3 untimed copies and one left out; steady ones.
         iterations = 4 + 4 * (3 + 1 + 1) + 4 * lease.method.copies
         last = (3 * iterations - 1) % 5
-        assert pattern.check("peer", lease.peer.get(), 1, pattern.key_of(last, lease.nonce)).passed
+        assert pattern.check("peer", lease.peer.get(), 1, (pattern.key_of(last, lease.nonce),)).passed
     assert measurement.wrong_words == 0
 
 

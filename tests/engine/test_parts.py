@@ -69,7 +69,7 @@ def test_one_xcc_does_all_of_the_work(bench: Bench, xcc: int) -> None:
     device = bench.device(0).device
     kernel = bench.device(0).kernel("copy", "tb_write", **SHAPE, **xcc_defines(device, xcc))
     found, stamps = written(bench, kernel, xcc_blocks(device, BLOCKS))
-    assert pattern.check("written", found, 1, KEY).passed
+    assert pattern.check("written", found, 1, (KEY,)).passed
     assert stamps.all()
     assert (stamps[1::2] > stamps[::2]).all()
 
@@ -78,7 +78,7 @@ def test_a_share_that_no_block_on_the_xcc_has_is_left_undone_and_seen(bench: Ben
     """Dealt out to eight, taken for seven: of the blocks 14 to 20, which have one share, none is on XCC 5."""
     kernel = bench.device(0).kernel("copy", "tb_write", **SHAPE, TB_XCC=5, TB_XCCS=7)
     found, stamps = written(bench, kernel, 7 * BLOCKS)
-    assert 0 < pattern.check("written", found, 1, KEY).wrong_words < found.size
+    assert 0 < pattern.check("written", found, 1, (KEY,)).wrong_words < found.size
     assert np.flatnonzero(stamps == 0).tolist() == [4, 5]
 
 

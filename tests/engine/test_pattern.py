@@ -56,11 +56,11 @@ def test_sampling_meets_the_first_and_the_last_word_once(count: int, stride: int
 def test_check_finds_exactly_what_is_wrong(count: int, key: int, data: st.DataObject) -> None:
     words = np.zeros(count, dtype=np.uint32)
     pattern.fill(words, key)
-    assert pattern.check("x", words, 1, key).passed
+    assert pattern.check("x", words, 1, (key,)).passed
     wrong = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=5)))
     mask = data.draw(st.integers(1, 2**32 - 1))
     words[wrong] ^= np.uint32(mask)
-    seen = pattern.check("x", words, 1, key)
+    seen = pattern.check("x", words, 1, (key,))
     assert (seen.wrong_words, seen.first, seen.last, seen.xor_mask) == (len(wrong), wrong[0], wrong[-1], mask)
     assert seen.wrong_bytes == len(wrong) * sum(byte != 0 for byte in mask.to_bytes(4, "little"))
 
@@ -73,8 +73,8 @@ def test_poison_is_wrong_in_all_bits_where_it_is_laid(own: bool) -> None:
         pattern.fill(words, 7)
     else:
         words[:] = reference
-    pattern.poison(words, 1024, 7, reference)
-    seen = pattern.check("x", words, 1, 7, reference)
+    pattern.poison(words, 1024, (7,), reference)
+    seen = pattern.check("x", words, 1, (7,), reference)
     assert (seen.wrong_words, seen.first, seen.last, seen.xor_mask) == (11, 0, 9999, 0xFFFFFFFF)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pytest_transferbench.engine import Bench, gate
-from pytest_transferbench.engine.executors import GfxExecutor, Operands
+from pytest_transferbench.engine.executors import Operands
+from pytest_transferbench.engine.executors.gfx import GfxExecutor
 from pytest_transferbench.engine.validation import POISON_STRIDE_WORDS
 from pytest_transferbench.judge import judge
 from pytest_transferbench.measurement import Measurement
@@ -242,7 +243,12 @@ class MovesOnlyTheSampledWords(mutants.Mutant):
         self._copiers = [
             GfxExecutor(
                 lease.bench.device(0),
-                Operands(lease.source_region.pointer + 4 * i, lease.destination.data.pointer + 4 * i, 4, self._plan),
+                Operands(
+                    (lease.legs[0].sources[0].pointer + 4 * i,),
+                    (lease.legs[0].destinations[0].data.pointer + 4 * i,),
+                    4,
+                    self._plan,
+                ),
                 shape,
                 stamps.pointer,
             )
@@ -250,7 +256,7 @@ class MovesOnlyTheSampledWords(mutants.Mutant):
         ]
         self._first = GfxExecutor(
             lease.bench.device(0),
-            Operands(lease.source_region.pointer, lease.destination.data.pointer, 4, self._plan),
+            Operands((lease.legs[0].sources[0].pointer,), (lease.legs[0].destinations[0].data.pointer,), 4, self._plan),
             lease.geometry,
             self.stamps_at,
         )
@@ -284,7 +290,12 @@ class CopiesNothingOnceWarm(mutants.Mutant):
         assert isinstance(self.real, GfxExecutor)
         self._whole = GfxExecutor(
             lease.bench.device(0),
-            Operands(lease.source_region.pointer, lease.destination.data.pointer, lease.plan.nbytes, lease.plan),
+            Operands(
+                (lease.legs[0].sources[0].pointer,),
+                (lease.legs[0].destinations[0].data.pointer,),
+                lease.plan.nbytes,
+                lease.plan,
+            ),
             lease.geometry,
             self.stamps_at,
         )

@@ -12,6 +12,7 @@ from pytest_transferbench.transfer import Memory, RotationPlan
 
 NONCE = 77
 STRIDES = st.sampled_from([1, 7, 1024])
+KEYS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8).map(tuple)
 
 
 def filled(bench: Bench, words: int) -> Region:
@@ -28,23 +29,25 @@ def read(bench: Bench, region: Region) -> pattern.Words:
 
 
 @settings(deadline=None, max_examples=40)
-@given(count=st.integers(1, 9000), stride=STRIDES, data=st.data())
-def test_device_and_host_find_the_same(bench: Bench, count: int, stride: int, data: st.DataObject) -> None:
-    region, key = filled(bench, count), pattern.key_of(0, NONCE)
-    words = read(bench, region)
+@given(count=st.integers(1, 9000), stride=STRIDES, keys=KEYS, data=st.data())
+def test_device_and_host_find_the_same(
+    bench: Bench, count: int, stride: int, keys: pattern.Keys, data: st.DataObject
+) -> None:
+    region = filled(bench, count)
+    words = pattern.expected(np.arange(count), keys)
     places = [0, count - 1, *data.draw(st.lists(st.integers(0, count - 1), max_size=6))]
     for place in data.draw(st.sets(st.sampled_from(places))):
         words[place] ^= np.uint32(data.draw(st.integers(1, 2**32 - 1)))
     bench.runtime.write(region.pointer, words.tobytes(), 0)
-    assert region.check("x", key, stride) == pattern.check("x", words, stride, key)
+    assert region.check("x", keys, stride) == pattern.check("x", words, stride, keys)
 
 
 @settings(deadline=None, max_examples=20)
-@given(count=st.integers(1, 9000), stride=STRIDES)
-def test_device_and_host_poison_the_same(bench: Bench, count: int, stride: int) -> None:
-    region, key = filled(bench, count), pattern.key_of(0, NONCE)
+@given(count=st.integers(1, 9000), stride=STRIDES, keys=KEYS)
+def test_device_and_host_poison_the_same(bench: Bench, count: int, stride: int, keys: pattern.Keys) -> None:
+    region = filled(bench, count)
     words = read(bench, region)
-    pattern.poison(words, stride, key)
-    region.poison(key, stride)
+    pattern.poison(words, stride, keys)
+    region.poison(keys, stride)
     bench.device(0).synchronize()
     assert np.array_equal(read(bench, region), words)

@@ -147,11 +147,23 @@ def test_a_kernel_for_one_xcc_asks_where_it_is_before_it_stores(workshop: Worksh
         assert asks[0] < stores[0]
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_a_sum_has_its_loads_of_a_source_under_way(workshop: Workshop, target: Target) -> None:
+    need(target)
+    made = workshop.order(target, "reduce", geometry(target)).result().kernels["tb_reduce"]
+    assert contracts.in_registers(made) == []
+    assert (
+        contracts.under_way(made, lambda one: one.kind == "load" and one.width == 16, geometry(target)["TB_UNROLL"])
+        == []
+    )
+
+
 @pytest.mark.parametrize("target", [*TARGETS, *MORE_TARGETS], ids=str)
 def test_every_source_compiles_without_a_warning(workshop: Workshop, target: Target) -> None:
     need(target)
     options = {
-        name: {"copy": geometry(target), "ll": defines(PROTOCOLS[0])}.get(name, {}) for name in hipkernels.names()
+        name: {"copy": geometry(target), "reduce": geometry(target), "ll": defines(PROTOCOLS[0])}.get(name, {})
+        for name in hipkernels.names()
     }
     for name, macros in options.items():
         assert workshop.order(target, name, macros).result().warnings == ""

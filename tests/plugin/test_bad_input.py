@@ -18,7 +18,11 @@ REFUSALS = [
     (0, ["--gpus=all"], f"--gpus=all: this node has no GPU: {NO_GPU}"),
     (2, ["--sizes=4Q"], "--sizes=4Q: bad size '4Q': *"),
     (2, ["--sizes=512M..8M"], "--sizes=512M..8M: bad range '512M..8M': its end is below its start; *"),
-    (2, ["--executors=warp"], "--executors=warp: unknown executor 'warp': use C or cpu, G or gfx, D or dma"),
+    (
+        2,
+        ["--executors=warp"],
+        "--executors=warp: unknown executor 'warp': use C or cpu, G or gfx, D or *",
+    ),
     (2, ["--transfer-rotate=-1"], "--transfer-rotate=-1: bad size '-1': *"),
     (2, ["--transfer-rotate=1e9"], "--transfer-rotate=1e9: bad size '1e9': *"),
     (2, ["--transfer-rotate=12Q"], "--transfer-rotate=12Q: bad size '12Q': *"),

@@ -109,6 +109,9 @@ class FakeCudaRuntime:
     def _deviceCanAccessPeer(self, a: int, b: int) -> int:
         return int(self.peers)
 
+    def _driverGetVersion(self) -> int:
+        return self._runtimeGetVersion()
+
     def _runtimeGetVersion(self) -> int:
         return 13000
 

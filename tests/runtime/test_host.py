@@ -33,10 +33,24 @@ def test_a_copy_moves_all_bytes_and_no_other(nbytes: int, threads: int) -> None:
     source = np.arange(nbytes + 64, dtype=np.uint64).astype(np.uint8)
     target = np.zeros_like(source)
     worker = RealHost()
-    worker.copy(target.ctypes.data, source.ctypes.data, nbytes, threads)
+    worker.copy([target.ctypes.data], [source.ctypes.data], nbytes, threads)
     worker.close()
     assert (target[:nbytes] == source[:nbytes]).all()
     assert not target[nbytes:].any()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("nbytes", [4, 40_000])
+@pytest.mark.parametrize("sources", [1, 2, 5])
+def test_several_sources_are_added_up_for_every_destination(nbytes: int, threads: int, sources: int) -> None:
+    numbers = [np.arange(nbytes // 4, dtype=np.float32) + source for source in range(sources)]
+    targets = [np.zeros(nbytes // 4 + 16, dtype=np.float32) for _ in range(3)]
+    worker = RealHost()
+    worker.copy([each.ctypes.data for each in targets], [each.ctypes.data for each in numbers], nbytes, threads)
+    worker.close()
+    for target in targets:
+        assert (target[: nbytes // 4] == sum(numbers)).all()
+        assert not target[nbytes // 4 :].any()
 
 
 def test_host_memory_is_aligned_usable_and_given_back() -> None:
@@ -45,7 +59,7 @@ def test_host_memory_is_aligned_usable_and_given_back() -> None:
     assert first.owner == HOST
     assert first.pointer % 4096 == second.pointer % 4096 == 0
     runtime.write(first.pointer, b"\x01\x02\x03\x04" * 4, HOST)
-    runtime.host_copy(second.pointer, first.pointer, 16, 2)
+    runtime.host_copy([second.pointer], [first.pointer], 16, 2)
     assert runtime.read(second.pointer, 16, HOST) == b"\x01\x02\x03\x04" * 4
     assert runtime.array(second, 4, 8).tolist() == [0x04030201, 0x04030201]
     runtime.free(first)

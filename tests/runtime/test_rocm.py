@@ -141,11 +141,11 @@ def test_on_an_emulated_node_deadlines_keep_real_time(bench: Bench) -> None:
 
 
 def test_an_emulated_hosts_work_is_the_emulators(cuda: FakeCudaRuntime, bench: Bench) -> None:
-    done: list[tuple[int, ...]] = []
+    done: list[tuple[object, ...]] = []
     activation = SimpleNamespace(
         host_copy=lambda *arguments: done.append(arguments), host_clock=lambda: 12, numa_root=Path("/nowhere")
     )
     runtime = RocmRuntime(EmulatedHost(activation), HipApi(bench.hip, bench.compiler), bench.code_folder, True)
-    runtime.host_copy(0x10, 0x20, 64, 4)
-    assert (done, runtime.host_clock()) == ([(0x10, 0x20, 64, 4)], 12.0)
+    runtime.host_copy([0x10], [0x20], 64, 4)
+    assert (done, runtime.host_clock()) == ([([0x10], [0x20], 64, 4)], 12.0)
     runtime.close()

@@ -32,7 +32,10 @@ def test_what_each_executor_may_do() -> None:
         ("C", "host", True, False),
         ("G", "device", True, True),
         ("D", "device", False, False),
+        ("B", "device", False, False),
     ]
+    assert [row.letter for row in EXECUTORS if row.many_sources] == ["C", "G"]
+    assert [row.letter for row in EXECUTORS if row.many_destinations] == ["C", "G", "D", "B"]
 
 
 def test_where_each_memory_kind_lies_in_the_order_of_transferbench() -> None:

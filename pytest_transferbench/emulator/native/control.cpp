@@ -63,45 +63,83 @@ HIP_API size_t transferbench_emulator_last_fault(char* message, size_t size) {
 
 HIP_API double transferbench_emulator_host_clock() { return host_clock(); }
 
-// Copies with host threads and moves the host's clock by what the model says that takes. Returns the virtual seconds,
-// or a negative hipError_t.
-HIP_API double transferbench_emulator_host_copy(void* destination, const void* source, size_t nbytes, int threads) {
-  const Model& m = model();
-  int owners[2] = {HOST, HOST};
-  const void* ends[2] = {source, destination};
-  for (int end = 0; end < 2; ++end) {
-    const auto allocation = memory().find(ends[end]);
-    if (!allocation) continue;  // pageable memory of the program
-    if (!allocation->holds(reinterpret_cast<uintptr_t>(ends[end]), nbytes)) return -hipErrorInvalidValue;
-    if (allocation->kind == MemoryKind::Device && !m.large_bar) return -hipErrorInvalidDevicePointer;
-    owners[end] = allocation->owner;
+namespace {
+
+// The owner of one end of a host copy; false for a range that host threads cannot address.
+hipError_t resolve_host_end(const void* pointer, size_t nbytes, int& owner) {
+  owner = HOST;
+  const auto allocation = memory().find(pointer);
+  if (!allocation) return hipSuccess;  // pageable memory of the program
+  if (!allocation->holds(reinterpret_cast<uintptr_t>(pointer), nbytes)) return hipErrorInvalidValue;
+  if (allocation->kind == MemoryKind::Device && !model().large_bar) return hipErrorInvalidDevicePointer;
+  owner = allocation->owner;
+  return hipSuccess;
+}
+
+struct HostEnds {
+  std::vector<char*> destinations;
+  std::vector<const char*> sources;
+
+  void work(size_t at, size_t length) const {
+    const void* result = sources[0] + at;
+    if (sources.size() > 1) {
+      auto* total = reinterpret_cast<float*>(destinations[0] + at);
+      for (size_t i = 0; i < length / sizeof(float); ++i) {
+        float sum = reinterpret_cast<const float*>(sources[0] + at)[i];
+        for (size_t s = 1; s < sources.size(); ++s) sum += reinterpret_cast<const float*>(sources[s] + at)[i];
+        total[i] = sum;
+      }
+      result = total;
+    }
+    for (char* destination : destinations) {
+      if (destination + at != result) std::memcpy(destination + at, result, length);
+    }
   }
-  if (threads < 1 || runtime().devices.empty()) return -hipErrorInvalidValue;
+};
+
+}  // namespace
+
+// Copies the one source, or the sum of several, with host threads, and moves the host's clock by what the model says
+// that takes. Returns the virtual seconds, or a negative hipError_t.
+HIP_API double transferbench_emulator_host_copy(void* const* destinations, size_t destination_count,
+                                                const void* const* sources, size_t source_count, size_t nbytes,
+                                                int threads) {
+  const Model& m = model();
+  if (threads < 1 || !destination_count || !source_count || runtime().devices.empty()) return -hipErrorInvalidValue;
+  HostEnds ends;
+  std::vector<int> from(source_count), to(destination_count);
+  for (size_t i = 0; i < source_count; ++i) {
+    if (const hipError_t error = resolve_host_end(sources[i], nbytes, from[i])) return -error;
+    ends.sources.push_back(static_cast<const char*>(sources[i]));
+  }
+  for (size_t i = 0; i < destination_count; ++i) {
+    if (const hipError_t error = resolve_host_end(destinations[i], nbytes, to[i])) return -error;
+    ends.destinations.push_back(static_cast<char*>(destinations[i]));
+  }
   const auto count = static_cast<size_t>(threads);
   const size_t share = (nbytes / count + 4095) / 4096 * 4096;
   std::vector<std::thread> helpers;
   for (size_t at = 0; at < nbytes && share; at += share) {
-    const size_t length = std::min(share, nbytes - at);
-    helpers.emplace_back([=] {
-      std::memcpy(static_cast<char*>(destination) + at, static_cast<const char*>(source) + at, length);
-    });
+    helpers.emplace_back([&ends, at, length = std::min(share, nbytes - at)] { ends.work(at, length); });
   }
-  if (!share) std::memcpy(destination, source, nbytes);
+  if (!share) ends.work(0, nbytes);
   for (std::thread& helper : helpers) helper.join();
-  // Every thread has its rate; together they go no faster than the link they share, or than all of the CPU.
+  // Every thread has its rate, for all that it reads and for all that it writes; together they go no faster than the
+  // link they share, or than all of the CPU.
   const int working = std::min(threads, m.cpu.threads);
-  double seconds = 0;
-  auto consider = [&](double rate) { seconds = std::max(seconds, static_cast<double>(nbytes) / rate); };
-  consider(working * m.cpu.local_rate);
-  if (owners[0] != HOST) {
-    consider(working * m.cpu.from_device_rate);
-    consider(m.link(owners[0], HOST).rate);
+  const auto bytes = static_cast<double>(nbytes);
+  double reading = 0, writing = 0, crossing = bytes / (working * m.cpu.local_rate);
+  for (const int owner : from) {
+    reading += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.from_device_rate));
+    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(owner, HOST).rate);
   }
-  if (owners[1] != HOST) {
-    consider(working * m.cpu.to_device_rate);
-    consider(m.link(HOST, owners[1]).rate);
+  for (const int owner : to) {
+    writing += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.to_device_rate));
+    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(HOST, owner).rate);
   }
-  count_moved(owners[0], owners[1], nbytes);
+  for (const int owner : from) count_moved(owner, to[0], nbytes);
+  for (size_t i = 1; i < destination_count; ++i) count_moved(HOST, to[i], nbytes);
+  const double seconds = std::max({reading, writing, crossing});
   advance_host_clock(seconds);
   return seconds;
 }

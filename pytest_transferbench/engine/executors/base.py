@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pytest_transferbench.runtime import Stream
-from pytest_transferbench.transfer import RotationPlan
+from pytest_transferbench.engine.device import DeviceContext
+from pytest_transferbench.node import Node
+from pytest_transferbench.runtime import Runtime, Stream
+from pytest_transferbench.transfer import RotationPlan, Transfer
 
 
 @dataclass(frozen=True)
@@ -20,17 +23,16 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Operands:
-    """Where the bytes are: address of slice 0 and of the destination, ``None`` for a null end."""
+    """Where the bytes are: the address of slice 0 of every source, and of every destination; none for a null end."""
 
-    source: int | None
-    destination: int | None
+    sources: tuple[int, ...]
+    destinations: tuple[int, ...]
     nbytes: int
     plan: RotationPlan
 
-    def slice_at(self, slice_index: int) -> int:
-        """Return the address of a source slice."""
-        assert self.source is not None
-        return self.source + slice_index * self.plan.pitch
+    def slices_at(self, slice_index: int) -> tuple[int, ...]:
+        """Return the address of a slice of every source."""
+        return tuple(source + slice_index * self.plan.pitch for source in self.sources)
 
 
 class Executor(Protocol):
@@ -51,4 +53,44 @@ class Executor(Protocol):
 
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         """Queue ``passes`` copies, each from the next slice; stamps go to launch ``slot``'s place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an executor works: the runtime, the open GPU (``None`` for the host), and memory of that GPU by role."""
+
+    runtime: Runtime
+    context: DeviceContext | None
+    take: Callable[[str, int], int]
+    """Returns the address of so many bytes that the case keeps for that role."""
+
+    @property
+    def gpu(self) -> DeviceContext:
+        """The open GPU, for an executor that runs on one."""
+        assert self.context is not None
+        return self.context
+
+
+class ExecutorFile(Protocol):
+    """What a file of this folder has for the letter whose word it is named after."""
+
+    def geometry(self, transfer: Transfer, node: Node, together: int) -> Geometry:
+        """Return the sub-executors that will run ``transfer`` while ``together`` such Transfers share the executor."""
+        ...
+
+    def unsupported(self, transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+        """Return, in one line, why ``node`` cannot run ``transfer``; its ends and their links are known to be fine."""
+        ...
+
+    def operations(self, transfer: Transfer, sub_iterations: int) -> int:
+        """Return how many operations one copy of ``sub_iterations`` passes queues on its stream."""
+        ...
+
+    def remark(self, transfer: Transfer, node: Node) -> str:
+        """Return what a reader of the figures should know of how they come about there; mostly nothing."""
+        ...
+
+    def make(self, place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> Executor:
+        """Return what moves all ``operands`` at the same time, with stamps for ``launches`` launches."""
         ...

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
-from pytest_transferbench.engine.executors.base import Operands
+from collections.abc import Sequence
+
+from pytest_transferbench.engine.executors.base import Geometry, Operands, Place
+from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime import Runtime, Stream
+from pytest_transferbench.transfer import Transfer
 
 DEFAULT_THREADS = 4
 """As many as TransferBench's NUM_CPU_SE."""
 
 
+def geometry(transfer: Transfer, node: Node, together: int) -> Geometry:
+    """Return as many threads as were asked for."""
+    return Geometry(transfer.subexecutors or DEFAULT_THREADS)
+
+
+def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+    """Return why host threads cannot address the memory of a GPU at one end."""
+    for index in sorted({transfer.owner_of(end) for end in (*transfer.sources, *transfer.destinations)} - {HOST}):
+        if node.runtime != "rocm":
+            return f"cpu cannot address memory of G{index}: CUDA does not map it for the host; use gfx or dma"
+        if not node.device(index).large_bar:
+            return f"cpu cannot address memory of G{index}: its large BAR is off (set Above 4G Decoding in the BIOS)"
+    return None
+
+
+def operations(transfer: Transfer, sub_iterations: int) -> int:
+    """Nothing is queued: the engine counts a copy as one."""
+    return 1
+
+
+def remark(transfer: Transfer, node: Node) -> str:
+    """There is nothing to know."""
+    return ""
+
+
+def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> CpuExecutor:
+    """Return what makes the one copy in ``operands``."""
+    (only,) = operands
+    return CpuExecutor(place.runtime, only, geometry.subexecutors)
+
+
 class CpuExecutor:
-    """Copies with host threads, each an equal share of the bytes."""
+    """Copies or adds up with host threads, each an equal share of the bytes."""
 
     letter = "C"
     wakes_behind_gate = False
@@ -27,7 +62,6 @@ class CpuExecutor:
 
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         operands = self._operands
-        assert operands.destination is not None
         for step in range(passes):
-            source = operands.slice_at((first_slice + step) % operands.plan.slices)
-            self._runtime.host_copy(operands.destination, source, operands.nbytes, self._threads)
+            sources = operands.slices_at((first_slice + step) % operands.plan.slices)
+            self._runtime.host_copy(operands.destinations, sources, operands.nbytes, self._threads)

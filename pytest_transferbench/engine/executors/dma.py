@@ -1,14 +1,55 @@
-"""D: the GPU's copy engine, one copy at a time."""
+"""D: the GPU's copy engine, one copy at a time, to one destination after the other."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_transferbench.engine.device import DeviceContext
-from pytest_transferbench.engine.executors.base import Operands
+from pytest_transferbench.engine.executors.base import Geometry, Operands, Place
+from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.runtime import Stream
+from pytest_transferbench.transfer import Transfer
+from pytest_transferbench.transfer.case import MAX_COPIES, MIN_COPIES
+
+
+def geometry(transfer: Transfer, node: Node, together: int) -> Geometry:
+    """Return the one engine that there is of its kind."""
+    return Geometry(1)
+
+
+def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
+    """Return why no copy engine would do what is asked, or would not do it from where it is asked."""
+    if operations(transfer, sub_iterations) * MIN_COPIES > MAX_COPIES:
+        most = MAX_COPIES // MIN_COPIES // len(transfer.destinations)
+        return f"dma queues every sub-iteration by itself: use at most {most} sub-iterations"
+    return runs_elsewhere(transfer, node)
+
+
+def runs_elsewhere(transfer: Transfer, node: Node) -> str | None:
+    """Return why the copy would be made by another GPU than the one asked."""
+    if node.runtime == "rocm" and transfer.op == "pull" and transfer.owner_of(transfer.sources[0]) != HOST:
+        return "ROCm runs a copy between GPUs on the source's DMA engine whatever stream it is given: use push-dma"
+    return None
+
+
+def operations(transfer: Transfer, sub_iterations: int) -> int:
+    """Every pass is a copy of its own to every destination."""
+    return sub_iterations * len(transfer.destinations)
+
+
+def remark(transfer: Transfer, node: Node) -> str:
+    """There is nothing to know."""
+    return ""
+
+
+def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> DmaExecutor:
+    """Return what makes the one copy in ``operands``."""
+    (only,) = operands
+    return DmaExecutor(place.gpu, only)
 
 
 class DmaExecutor:
-    """Queues plain asynchronous copies; every pass is a copy of its own, from the next slice."""
+    """Queues plain asynchronous copies; every pass is a copy of its own, from the next slice, to each destination."""
 
     letter = "D"
     wakes_behind_gate = True
@@ -27,7 +68,7 @@ class DmaExecutor:
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         operands, stream = self._operands, self.stream
         assert stream is not None
-        assert operands.destination is not None
         for step in range(passes):
-            source = operands.slice_at((first_slice + step) % operands.plan.slices)
-            self._runtime.dma_copy(operands.destination, source, operands.nbytes, stream)
+            (source,) = operands.slices_at((first_slice + step) % operands.plan.slices)
+            for destination in operands.destinations:
+                self._runtime.dma_copy(destination, source, operands.nbytes, stream)
