@@ -61,6 +61,7 @@ def test_a_missing_header_is_a_compile_error(hip: Hip) -> None:
 def test_the_plugins_own_kernels_compile_unchanged(hip: Hip, source: str) -> None:
     defines = {
         "copy": ["-DTB_BLOCK=256", "-DTB_UNROLL=4"],
+        "reduce": ["-DTB_BLOCK=256", "-DTB_UNROLL=4"],
         "ll": ["-DTB_LINE=128", "-DTB_ORDER=1", "-DTB_CHECKED=1"],
     }
     code, _ = hip.compile(hipkernels.source(source), ["-std=c++17", *defines.get(source, [])])
