@@ -24,6 +24,8 @@ TRANSFERS = [
     *(text.format(executor) for text in (*FROM, *INTO) for executor in ("G0", "D0")),
     "H1->D0->G0",
     "G0->D0->H1",
+    "H1->B0->G0",
+    "M0->B0->K1",
     "G1->G0->M0",
     "M0->G0->N",
     *BY_THE_HOST,
