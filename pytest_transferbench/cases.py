@@ -15,15 +15,18 @@ from pytest_transferbench.transfer import (
     AnyCase,
     AnyTransfer,
     Case,
+    Config,
     Executor,
     Memory,
     Message,
     MessageCase,
+    Places,
     Test,
     Transfer,
     TransferOrTest,
     executor_kind,
     format_size,
+    parse_config,
     parse_memory,
     parse_transfers,
     together,
@@ -44,6 +47,8 @@ _NAMED_PAIRS = ("gpu", "host", "all", "peers")
 _GPUS_FOR_GPU_PAIRS = {"push": 2, "pull": 2, "local": 1, "relay": 3}
 _GPUS_FOR_HOST_PAIRS = {"push": 1, "pull": 1, "local": 0, "relay": 0}
 
+CONFIG = "config"
+"""What pairs are called where the lines of a configuration file stand in their place."""
 PEERS = "peers"
 """Stands for all the other selected GPUs at the far end of a pair."""
 ONE_WAY, PING_PONG = "one-way", "ping-pong"
@@ -58,7 +63,8 @@ class Request:
     """What one test function asks for: settings with its marks applied, and what only a mark can say.
 
     ``pairs`` is ``gpu``, ``host``, ``all`` or a comma-separated list such as ``G0-G1,C0-G0``; ``peers``, or a list such
-    as ``peers-G0,G0-peers``, asks for Tests of one GPU with all the others. With ``transfers`` given, those alone are
+    as ``peers-G0,G0-peers``, asks for Tests of one GPU with all the others, and ``config`` for the lines of the
+    settings' configuration file; ops and executors do not matter then. With ``transfers`` given, those alone are
     run, and pairs, ops and executors do not matter. ``messages`` is ``one-way`` or ``ping-pong`` where Messages are
     asked for, between the GPUs of every pair, and empty elsewhere.
     """
@@ -92,10 +98,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """The cases of one function, in the order they run, and a line about those that were left out."""
+    """The cases of one function, in the order they run, and lines about those that were left out."""
 
     items: tuple[Planned, ...]
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,8 @@ class _Skips:
 
     def reason(self, case: AnyCase) -> str | None:
         transfer = case.transfer
-        if isinstance(case, MessageCase):  # its blocks follow from its size
+        # A message's blocks follow from its size, and a Test's sizes may differ from each other.
+        if isinstance(transfer, Message | Test):
             return missing(transfer, self.node, self.gpus) or self.unsupported(case, self.node)
         route = (transfer.sources, transfer.executor, transfer.destinations, transfer.subexecutors)
         if route not in self.known:
@@ -156,7 +163,7 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
         raise ValueError(f"@pytest.mark.transferbench(messages={shown(messages)}): use {ONE_WAY} or {PING_PONG}")
     return Request(
         with_mark(settings, keywords),
-        mark_text("pairs", keywords.get("pairs", "gpu")),
+        mark_text("pairs", keywords.get("pairs", CONFIG if "config" in keywords else "gpu")),
         _floor(keywords.get("floor_gbps")),
         transfers,
         control,
@@ -165,33 +172,62 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
     )
 
 
-def build_cases(request: Request, node: Node, gpus: tuple[int, ...], unsupported: Unsupported) -> Plan:
+def build_cases(
+    request: Request, node: Node, gpus: tuple[int, ...], unsupported: Unsupported, config: Config | None = None
+) -> Plan:
     """Return the cases of ``request`` on ``node``, restricted to the selected ``gpus``.
 
     The sizes of one route follow each other, the largest first: that one can stand in for a link rate nobody knows.
-    ``unsupported`` tells why a case cannot be run on the node, or None. Where nothing is left, one skipped item for
+    ``unsupported`` tells why a case cannot be run on the node, or None. ``config`` is what the settings' configuration
+    file asks for, where the request asks for it. Where nothing is left, one skipped item for
     each op and executor says why. Raises ``ValueError`` in one line for pairs and notations that make no Transfer, and
     for Messages that nobody could send on this node as asked.
     """
-    settings = request.settings
+    settings, places = request.settings, places_of(node, gpus)
     skips = _Skips(node, gpus, unsupported)
     if request.messages:
         return _message_plan(request, node, gpus, skips)
     sizes = tuple(sorted(settings.sizes or default_sizes(node), reverse=True))
     if request.transfers:
         given_transfers = [
-            t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors)
+            t for given in request.transfers for t in _given_transfers(given, sizes, settings.subexecutors, places)
         ]
         return Plan(tuple(_planned(given_transfers, request, skips)))
-    routes, note = _within_limit(list(_routes(request, node, gpus)), len(sizes), settings, node)
+    if request.pairs == CONFIG:
+        if config is None:
+            return Plan((Planned("no-config-file", None, "no configuration file: give one, --transfer-config=FILE"),))
+        return Plan(tuple(_planned(config.tests, request, skips)), config.notes)
+    routes, notes = _within_limit(list(_routes(request, node, gpus)), len(sizes), settings, node)
     transfers = [
         transfer for route in routes for transfer in route.sized(sizes, _blocks(route.executor, settings.subexecutors))
     ]
     tests = _tests_with_peers(request, gpus, sizes)
     items = [*_planned([*transfers, *tests], request, skips)]
-    made = {(route.op, route.executor.word) for route in routes} | {(test.op, test.executor.word) for test in tests}
+    made = {(route.op, route.executor.word) for route in routes} | {(test.op, test.by) for test in tests}
     items += _nothing_to_run(request, node, gpus, made)
-    return Plan(tuple(items), note)
+    return Plan(tuple(items), notes)
+
+
+def places_of(node: Node, gpus: tuple[int, ...]) -> Places:
+    """Return what wildcards stand for on ``node``: the selected ``gpus``, and the NUMA nodes there are."""
+    selected = [device for device in node.devices if device.index in gpus]
+    return Places(
+        gpus=tuple(device.index for device in selected),
+        numa_nodes=tuple(numa_node.index for numa_node in node.numa_nodes),
+        xccs={device.index: device.xccs for device in selected},
+        copy_engines={d.index: d.copy_engines for d in selected if d.copy_engines is not None},
+    )
+
+
+def read_config(text: str, settings: Settings, node: Node, gpus: tuple[int, ...]) -> Config:
+    """Return what the ``text`` of the settings' configuration file asks for.
+
+    Of the default sizes, lines that leave their bytes open take the largest alone: as in TransferBench, each is one
+    case. Raises ``ValueError`` in one line with the file's name and the line's number.
+    """
+    sizes = sorted(settings.sizes or {max(default_sizes(node))}, reverse=True)
+    name = str(settings.config) if str(settings.config).isprintable() else repr(str(settings.config))
+    return parse_config(text, name, sizes, places_of(node, gpus), lambda each: _finished(each, settings.subexecutors))
 
 
 def default_sizes(node: Node) -> tuple[int, ...]:
@@ -239,9 +275,8 @@ def selected_gpus(settings: Settings, node: Node) -> tuple[int, ...]:
 
 def missing(transfer: AnyTransfer, node: Node, gpus: tuple[int, ...]) -> str | None:
     """Return why ``transfer`` names a GPU that is not there or not selected, or None."""
-    owners = [transfer.owner_of(memory) for memory in (*transfer.sources, *transfer.destinations)]
     there = {device.index for device in node.devices}
-    for index in sorted({index for index in (*owners, transfer.executor.owner) if index >= 0}):
+    for index in sorted(index for index in transfer.owners if index >= 0):
         if index not in there:
             return f"no GPU {index}: " + (_no_gpu(node) if not there else f"this node has {node.describe_indices()}")
         if index not in gpus:
@@ -303,27 +338,31 @@ def _message_case(message: Message, request: Request, node: Node) -> MessageCase
     )
 
 
-def read_transfer(text: str, nbytes: int | None, subexecutors: int) -> TransferOrTest:
-    """Return the Transfer, or the Test, that ``text`` names.
+def read_transfer(text: str, nbytes: int | None, subexecutors: int, places: Places) -> TransferOrTest:
+    """Return the Transfer, or the Test, that ``text`` names; ``places`` are what its wildcards stand for.
 
     Bytes, and a kernel's blocks, are those given where it names none. Raises ``ValueError`` in one line.
     """
-    return together(
-        tuple(
-            each if each.subexecutors else replace(each, subexecutors=_blocks(each.executor, subexecutors))
-            for each in parse_transfers(text, nbytes)
-        )
-    )
+    return together(tuple(_finished(each, subexecutors) for each in parse_transfers(text, nbytes, places=places)))
+
+
+def _finished(transfer: Transfer, subexecutors: int) -> Transfer:
+    """Return ``transfer`` with the blocks that are set for kernels, where it leaves its own open."""
+    if transfer.subexecutors:
+        return transfer
+    return replace(transfer, subexecutors=_blocks(transfer.executor, subexecutors))
 
 
 def link_class_of(transfer: AnyTransfer, node: Node) -> str:
     """Return the class of the link between the ends of ``transfer``, ``local`` or ``host`` where there is none.
 
-    Where the Transfers of a Test differ, classes are joined by ``+``.
+    Where there are several, of several ends or of the Transfers of a Test, classes are joined by ``+``.
     """
-    ends = zip(transfer.sources, transfer.destinations, strict=True)
     classes = [
-        _link_class(node, transfer.owner_of(source), transfer.owner_of(destination)) for source, destination in ends
+        _link_class(node, each.owner_of(source), each.owner_of(destination))
+        for each in transfer.transfers
+        for source in each.sources
+        for destination in each.destinations
     ]
     return "+".join(dict.fromkeys(classes))
 
@@ -351,7 +390,7 @@ def _message_plan(request: Request, node: Node, gpus: tuple[int, ...], skips: _S
         for source, destination in _pairs(request.pairs, node, gpus)
         if request.pairs not in _NAMED_PAIRS or settings.ll_loopback or source != destination
     ]
-    routes, note = _within_limit(routes, of_each_pair, settings, node)
+    routes, notes = _within_limit(routes, of_each_pair, settings, node)
     ends = [(route.source, route.destination) for route in routes]
     if request.messages == ONE_WAY:
         messages = [Message(protocol, *pair, size) for pair in ends for protocol, size in one_way]
@@ -360,7 +399,7 @@ def _message_plan(request: Request, node: Node, gpus: tuple[int, ...], skips: _S
     items = [*_planned(messages, request, skips)]
     if not items:
         items.append(Planned(f"{request.messages}-no-message", None, _why_no_message(request, node, gpus)))
-    return Plan(tuple(items), note)
+    return Plan(tuple(items), notes)
 
 
 def _why_no_message(request: Request, node: Node, gpus: tuple[int, ...]) -> str:
@@ -374,15 +413,15 @@ def _why_no_message(request: Request, node: Node, gpus: tuple[int, ...]) -> str:
 
 def _within_limit(
     routes: list[_Route], cases_of_each: int, settings: Settings, node: Node
-) -> tuple[list[_Route], str | None]:
+) -> tuple[list[_Route], tuple[str, ...]]:
     """Keep all routes, or one pair for each link class of each device where that makes too many cases; and say so."""
     asked = len(routes) * cases_of_each
     if asked <= CASE_LIMIT or settings.all_pairs:
-        return routes, None
+        return routes, ()
     kept = _one_pair_per_link_class(routes, node)
     return kept, (
         f"{asked} cases are more than {CASE_LIMIT}: one pair for each link class of each device is run, "
-        f"{len(kept) * cases_of_each} cases; --transfer-all-pairs runs them all"
+        f"{len(kept) * cases_of_each} cases; --transfer-all-pairs runs them all",
     )
 
 
@@ -415,7 +454,7 @@ def _pair_tokens(text: str, gpus: tuple[int, ...]) -> list[tuple[str, str]]:
         source, dash, destination = token.partition("-")
         if not dash:
             raise ValueError(
-                f"bad pair {shown(token)}: use gpu, host, all, peers, or SOURCE-DESTINATION such as "
+                f"bad pair {shown(token)}: use gpu, host, all, peers, config, or SOURCE-DESTINATION such as "
                 "G0-G1,C0-G0,peers-G0"
             )
         ends = names.get(source, source), names.get(destination, destination)
@@ -467,10 +506,12 @@ def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tu
             yield Executor(kind.letter, home.beside)
 
 
-def _given_transfers(given: AnyTransfer | str, sizes: Sequence[int], subexecutors: int) -> Iterator[AnyTransfer]:
+def _given_transfers(
+    given: AnyTransfer | str, sizes: Sequence[int], subexecutors: int, places: Places
+) -> Iterator[AnyTransfer]:
     """What is given, as it is; a notation for each size, which gives equal Transfers where it names its own."""
     if isinstance(given, str):
-        yield from (read_transfer(given, size, subexecutors) for size in sizes)
+        yield from (read_transfer(given, size, subexecutors, places) for size in sizes)
     else:
         yield given
 

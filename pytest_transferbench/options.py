@@ -38,6 +38,8 @@ MAX_COUNT = 1_000_000
 RING_KINDS = {"uncached": "U", "fine": "F", "coarse": "G"}
 """Memory that an LL ring may lie in, and its letter."""
 MAX_TIMEOUT_SECONDS = 86_400
+MARK = "the mark"
+"""What :attr:`Settings.sources` says of a value that a mark gave."""
 
 Validate = Literal["end", "each", "off"]
 
@@ -69,6 +71,7 @@ class Settings:
     validate: Validate = "end"
     warm_cold: float = 1.15
     all_pairs: bool = False
+    config: Path | None = None
     ll_protocols: tuple[Protocol, ...] = PROTOCOLS
     ll_iterations: int = 100
     ll_blocks: int = 64
@@ -89,7 +92,8 @@ class Option:
 
     ``parse`` turns its text into fields of :class:`Settings`, or raises ``ValueError`` in one line. ``environment``
     is the name under which TransferBench reads the same thing, and ``translate`` turns TransferBench's value into
-    ours. ``mark`` is the keyword of ``@pytest.mark.transferbench``. A ``flag`` takes no value on the command line.
+    ours. ``mark`` is the keyword of ``@pytest.mark.transferbench``. A ``flag`` takes no value on the command line. A
+    path of an ini file that is not absolute is one ``beside_ini``, or else from the working directory.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Option:
     translate: Callable[[str], str] = str
     mark: str | None = None
     flag: bool = False
+    beside_ini: bool = False
 
     @property
     def option(self) -> str:
@@ -220,6 +225,12 @@ def _journal(text: str) -> Mapping[str, Any]:
     return {"journal": Path(_without_nul(text))}
 
 
+def _config(text: str) -> Mapping[str, Any]:
+    if not text.strip():
+        raise ValueError("no path given: name the file to read")
+    return {"config": Path(_without_nul(text))}
+
+
 def _without_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("a path holds no NUL character: give the name of a file")
@@ -304,6 +315,11 @@ OPTIONS = (
         flag=True,
     ),
     Option(
+        "config", "FILE", "none", "TransferBench's configuration file, one item a line, for suites/test_config.py and "
+        'functions marked pairs="config"; in an ini file, its path begins there', _config, mark="config",
+        beside_ini=True,
+    ),
+    Option(
         "ll_protocols", "LIST", "all",
         "LL flag protocols that carry messages: all, ll, and ll64, ll128 or ll256, alone or with -sc, -sc+wb or -tf",
         lambda text: {"ll_protocols": protocols(text)}, mark="protocols",
@@ -338,7 +354,8 @@ OPTIONS = (
 MARK_ONLY = {
     "pairs": "which ends: gpu (GPU pairs and GPUs with themselves, the default), host, all, or a list such as "
     "G0-G1,C0-G0 (source-destination); peers, or peers-G0 and G0-peers in a list: one GPU with all the others at the "
-    "same time; first and second in a list stand for the first two GPUs selected",
+    "same time; first and second in a list stand for the first two GPUs selected; config: the lines of a configuration "
+    "file, and the default where the keyword config names one",
     "messages": "one-way or ping-pong: the argument transfer is a Message, sent by LL flag protocols between the GPUs "
     "of every pair; ops and executors do not matter then",
     "control": "True for a case that shows an artefact on purpose: it is measured and never judged or a baseline",
@@ -411,19 +428,19 @@ def resolve(
             try:
                 fields.update(row.parse(translate(text)))
             except ValueError as error:
-                raise ValueError(f"{where}={_one_line(text)}: {error}") from None
+                raise ValueError(f"{where}={one_line(text)}: {error}") from None
             sources[row.name] = where
             break
     settings = Settings(**fields, sources=sources)
     if settings.emulate and settings.runtime not in ("auto", "emulator"):
         raise ValueError(
-            f"{sources['emulate']}={_one_line(settings.emulate)} needs the emulator, but "
+            f"{sources['emulate']}={one_line(settings.emulate)} needs the emulator, but "
             f"{sources['runtime']}={settings.runtime} was asked for too: give one of the two"
         )
     return dataclasses.replace(settings, runtime="emulator") if settings.emulate else settings
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Return ``text`` as it was given, or so that a message stays one readable line."""
     return shortened(text if text.isprintable() else repr(text))
 
@@ -448,7 +465,7 @@ def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:
             fields.update(rows[keyword].parse(text))
         except ValueError as error:
             raise ValueError(f"@pytest.mark.transferbench({keyword}={shown(value)}): {error}") from None
-        sources[rows[keyword].name] = "the mark"
+        sources[rows[keyword].name] = MARK
     return dataclasses.replace(settings, **fields, sources=sources)
 
 
@@ -569,6 +586,8 @@ def _in_ini(config: pytest.Config, row: Option) -> str | None:
         raise pytest.UsageError(f"{where}{error}{use}") from None
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if row.beside_ini and value and config.inipath:
+        return str(config.inipath.parent / str(value))
     return None if value is None else str(value)
 
 

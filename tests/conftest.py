@@ -7,8 +7,14 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+# The same examples every time, and no objection to a machine that is busy with something else.
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("repeatable")
 pytest.register_assert_rewrite("tests.engine.proof", "tests.refusals")
 
 ROOT = Path(__file__).parent.parent

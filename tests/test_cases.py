@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 from collections import Counter
 from typing import Any
@@ -19,12 +20,14 @@ from pytest_transferbench.cases import (
     Request,
     build_cases,
     default_sizes,
+    places_of,
+    read_config,
     request_from_marks,
     selected_gpus,
 )
-from pytest_transferbench.node import Node
+from pytest_transferbench.node import Node, NumaNode
 from pytest_transferbench.options import Settings, resolve
-from pytest_transferbench.transfer import AnyCase, Case, Test, Transfer, ends
+from pytest_transferbench.transfer import AnyCase, Case, Places, Test, Transfer, ends, parse_transfers, together
 from tests.plugin.fake_machine import FakeMachine
 from tests.refusals import refusal
 
@@ -173,7 +176,7 @@ def test_a_gpu_without_peers_says_so(pairs: str) -> None:
     [
         ("peers-C0", "bad pair peers-C0: peers are a GPU's, as in peers-G0 or G0-peers"),
         ("peers-peers", "bad pair peers-peers: peers are a GPU's"),
-        ("G0-peers,G1", "bad pair 'G1': use gpu, host, all, peers, or SOURCE-DESTINATION"),
+        ("G0-peers,G1", "bad pair 'G1': use gpu, host, all, peers, config, or SOURCE-DESTINATION"),
     ],
 )
 def test_peers_of_what_is_no_gpu(pairs: str, says: str) -> None:
@@ -359,16 +362,84 @@ def test_a_case_more_takes_little_memory() -> None:
     assert (many - few) / (many_cases - few_cases) < 1500
 
 
+def config_of(text: str, gpus: int = 2, selected: tuple[int, ...] | None = None, **asked: str) -> Plan:
+    settings = resolve({"config": "moves.cfg", **asked}, {}, {})
+    request = request_from_marks(settings, [mark(pairs="config").mark])
+    chosen = tuple(range(gpus)) if selected is None else selected
+    there = node(gpus, emulated="mi300x-8")
+    return build_cases(request, there, chosen, supported, read_config(text, settings, there, chosen))
+
+
+def test_the_lines_of_a_file_are_cases_in_its_order() -> None:
+    got = config_of("1 8 (G0->G0->G1)\n\n# no\n-2 (G0->G0->G1 8 4K) (G1->G1->G0 8 4K)\n2 4 (G1->D1->G0) (N->G0->G0)")
+    assert names(got)[:2] == ["push-gfx8-G0-G1-16M", "push-gfx8-G0+G1-G1+G0-4K"]
+    assert names(got)[2].startswith("mixed-dma+gfx4-G1+N-G0-16M-x")
+    assert got.notes == ()
+
+
+def test_a_line_without_bytes_takes_the_sizes_that_are_asked_for() -> None:
+    got = config_of("1 8 (G0->G0->G1)\n-1 (G0->G0->G1 4 64M)\n-1 (G1->G0->G0 0 0)", sizes="1M,4M", subexecutors="16")
+    assert names(got) == [
+        "push-gfx8-G0-G1-4M",
+        "push-gfx8-G0-G1-1M",
+        "push-gfx4-G0-G1-64M",
+        "pull-gfx16-G1-G0-4M",
+        "pull-gfx16-G1-G0-1M",
+    ]
+
+
+def test_stars_of_a_file_stand_for_the_selected_gpus() -> None:
+    assert names(config_of("1 8 (G*->G3->G3)", 4, (1, 3))) == [made_name("(G1->G3->G3 8 16M)(G3->G3->G3 8 16M)")]
+    (item,) = config_of("1 8 (G[0..1]->G3->G3)", 4, (1, 3)).items
+    assert item.skip == "GPU 0 is not selected: --gpus names 1, 3"
+
+
+def made_name(text: str) -> str:
+    return together(parse_transfers(text)).case_name()
+
+
+def test_stars_in_a_notation_stand_for_the_selected_gpus() -> None:
+    asked = mark("G[0,2]->G*.*->G0")
+    assert names(plan(3, (0, 2), asked)) == [made_name("G[0,2]->G[0,2].0->G0 0 1M")]
+
+
+def test_what_wildcards_stand_for_on_a_node() -> None:
+    machine = node(3)
+    devices = [
+        dataclasses.replace(device, numa_node=numa_node, xccs=xccs, copy_engines=engines)
+        for device, numa_node, xccs, engines in zip(
+            machine.devices, (1, None, -1), (8, 1, 2), (16, None, 2), strict=True
+        )
+    ]
+    numa_nodes = (NumaNode(0), NumaNode(1))
+    got = places_of(dataclasses.replace(machine, devices=tuple(devices), numa_nodes=numa_nodes), (0, 1))
+    assert got == Places(gpus=(0, 1), numa_nodes=(0, 1), xccs={0: 8, 1: 1}, copy_engines={0: 16})
+    assert places_of(node(0), ()) == Places(gpus=(), numa_nodes=(0,))
+
+
+def test_no_file_is_one_item_that_says_so() -> None:
+    got = plan(2, None, mark(pairs="config"))
+    assert [(item.name, item.skip) for item in got.items] == [
+        ("no-config-file", "no configuration file: give one, --transfer-config=FILE")
+    ]
+
+
+def test_a_file_of_the_mark_is_what_the_function_runs() -> None:
+    request = request_from_marks(Settings(), [mark(config="mine.cfg").mark])
+    assert (request.pairs, str(request.settings.config)) == ("config", "mine.cfg")
+    assert request_from_marks(Settings(), [mark(config="mine.cfg", pairs="gpu").mark]).pairs == "gpu"
+
+
 def test_too_many_cases_leave_one_pair_for_each_link_class_of_each_device() -> None:
     sizes = "1K..512M"
     everything = plan(16, None, sizes=sizes, all_pairs="yes")
     thinned = plan(16, None, sizes=sizes)
     assert len(everything.items) == 20 * (2 * 2 * 16 * 15 + 2 * 16) > CASE_LIMIT
-    assert everything.note is None
+    assert everything.notes == ()
     assert len(thinned.items) == 20 * (2 * 2 * 16 + 2 * 16)
-    assert thinned.note == (
+    assert thinned.notes == (
         "19840 cases are more than 5000: one pair for each link class of each device is run, 1920 cases; "
-        "--transfer-all-pairs runs them all"
+        "--transfer-all-pairs runs them all",
     )
     # Spread over the node, and in the order they would have had.
     pushes = [name for name in names(thinned) if name.startswith("push-gfx") and name.endswith("-1K")]

@@ -58,6 +58,7 @@ def test_nothing_given_is_the_defaults() -> None:
         ("validate", "each", {"validate": "each"}),
         ("warm_cold", "1.2", {"warm_cold": 1.2}),
         ("all_pairs", "yes", {"all_pairs": True}),
+        ("config", "a/b.cfg", {"config": Path("a/b.cfg")}),
         ("journal", "a/b.jsonl", {"journal": Path("a/b.jsonl")}),
     ],
 )
@@ -100,6 +101,8 @@ def test_every_option_is_read(name: str, text: str, fields: dict[str, object]) -
         ("warm_cold", "1", "use a number above 1"),
         ("warm_cold", "nan", "use a number above 1"),
         ("all_pairs", "perhaps", "use yes, no"),
+        ("config", " ", "no path given: name the file to read"),
+        ("config", "a\0b", "a path holds no NUL character"),
         ("journal", "", "no path given"),
     ],
 )
@@ -138,7 +141,7 @@ def test_blocks_that_no_transfer_may_have_are_refused_as_an_option() -> None:
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
 @pytest.mark.parametrize("text", ["x" * 5000, "9" * 5000, "0," * 2500, "4K," * 2500, "-" * 5000, "\x1b" * 5000])
 def test_a_long_text_is_refused_in_a_short_line(row: Option, text: str) -> None:
-    if row.name in ("emulate", "journal"):  # a name and a path: whoever opens them says what is wrong
+    if row.name in ("emulate", "config", "journal"):  # a name and paths: whoever opens them says what is wrong
         assert resolve({row.name: text}, {}, {}).given(row.name)
         return
     assert refusal(resolve, {row.name: text}, {}, {}).isprintable()  # and not longer than every refusal may be
@@ -230,7 +233,7 @@ def test_a_mark_takes_lists_and_numbers_as_well() -> None:
 
 def test_an_unknown_mark_keyword_is_named() -> None:
     assert refusal(with_mark, Settings(), {"size": "4M"}) == (
-        "@pytest.mark.transferbench has no keyword 'size': use control, executors, floor_gbps, iterations, "
+        "@pytest.mark.transferbench has no keyword 'size': use config, control, executors, floor_gbps, iterations, "
         "ll_blocks, loopback, messages, offset, ops, pairs, protocols, ring_memory, rotate, samples, sizes, "
         "sub_iterations, subexecutors, timeout, validate, variant, warm_cold, warmups"
     )

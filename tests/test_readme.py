@@ -11,7 +11,7 @@ import pytest
 
 from pytest_transferbench.emulator import node_models
 from pytest_transferbench.judge import DEFAULT_LIMITS
-from pytest_transferbench.transfer import format_size
+from pytest_transferbench.transfer import Places, format_size, parse_transfers, together
 
 pytest_plugins = ["pytester"]
 
@@ -71,3 +71,33 @@ def test_the_example_of_messages_passes(pytester: pytest.Pytester, run_elsewhere
     assert found is not None
     pytester.makepyfile(test_mine=found[1])
     run_elsewhere(*EMULATED).assert_outcomes(passed=3)
+
+
+NOTATION = README.parent / "docs" / "notation.md"
+
+
+@NEEDS_COMPILER
+def test_the_configuration_file_of_the_notation_page_runs(pytester: pytest.Pytester, run_elsewhere: RunPytest) -> None:
+    found = re.search(r"<!-- example -->\n```\n(.*?)```", NOTATION.read_text(), re.DOTALL)
+    assert found is not None
+    (pytester.path / "moves.cfg").write_text(found[1])
+    suite = ("--pyargs", "pytest_transferbench.suites.test_config", "--transfer-config=moves.cfg", "--sizes=64K")
+    run_elsewhere(*suite, "--transfer-emulate=mi300x-8", "--gpus=0,1,2").assert_outcomes(passed=5)
+
+
+def test_the_code_of_the_notation_page_holds() -> None:
+    found = re.search(r"<!-- example -->\n```python\n(.*?)```", NOTATION.read_text(), re.DOTALL)
+    assert found is not None
+    exec(found[1], {})
+
+
+def test_the_tables_of_the_notation_page_hold() -> None:
+    rows = re.findall(r"^\| `([^`]+)`[^|`]*\| (.*) \|$", NOTATION.read_text(), re.MULTILINE)
+    expanded = {text: re.findall(r"`([^`]+)`", cell) for text, cell in rows if "[" in text or "*" in text}
+    assert len(expanded) == 3
+    for text, routes in expanded.items():
+        found = parse_transfers(text, 4096, 0, Places(gpus=(0, 1, 2)))
+        assert [transfer.notation()[1:].partition(" ")[0] for transfer in found] == routes
+    named = {text: cell.strip("`") for text, cell in rows if re.fullmatch(r"`\w+-[^`]*`", cell)}
+    assert len(named) == 5
+    assert {text: together(parse_transfers(text)).case_name() for text in named} == named

@@ -64,7 +64,8 @@ class Lease:
         self.waker = self.make_executor([leg.scratch_operands() for leg in self.legs], "scratch ", 1)
         self.evictor = None
         if isinstance(transfer, Transfer) and len(transfer.sources) == len(transfer.destinations) == 1:
-            agents = {end: self.legs[0].agent_of(end) for end in executors.ends_of(transfer)}
+            ends = executors.link_of(transfer)
+            agents = {end: self.legs[0].agent_of(end) for end in dict.fromkeys(ends)}
             self.evictor = Evictor(bench.arena, agents, bench.node.host_cache_bytes, self._numa_node())
         self.method = self._method(copies)
 
@@ -199,7 +200,7 @@ class Lease:
 def _plan(case: Case, node: Node) -> RotationPlan:
     """Return how every source of the case rotates; those of one device share its memory."""
     transfers = case.transfer.transfers
-    ends = {end for transfer in transfers for end in executors.ends_of(transfer) if end != HOST}
+    ends = {end for transfer in transfers for end in transfer.owners if end != HOST}
     sources = Counter(transfer.owner_of(memory) for transfer in transfers for memory in transfer.sources)
     memory_bytes = {owner: 2**62 if owner == HOST else node.device(owner).memory_bytes for owner in sources}
     crowded = min(sources, key=lambda owner: memory_bytes[owner] // sources[owner])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_transferbench.engine.device import DeviceContext
-from pytest_transferbench.engine.executors import Operands, ends_of, link_of
+from pytest_transferbench.engine.executors import Operands, link_of
 from pytest_transferbench.engine.pattern import WRITE_KEY, Words, key_of
 from pytest_transferbench.engine.validation import Destination, Prover, Region, fill_slices
 from pytest_transferbench.node import HOST
@@ -176,7 +176,7 @@ class Leg:
         """Who fills and checks ``memory``: its owner; for pinned host memory a GPU of the case, else the host."""
         if memory.on == "host" and not memory_kind(memory.kind).pinned:
             return None
-        gpus = [end for end in (self.transfer.executor.owner, *ends_of(self.transfer)) if end != HOST]
+        gpus = [end for end in (self.transfer.executor.owner, *sorted(self.transfer.owners)) if end != HOST]
         return self.agent_of(memory.owner if memory.owner != HOST else gpus[0] if gpus else HOST)
 
 

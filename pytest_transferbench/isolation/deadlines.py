@@ -53,7 +53,8 @@ def _seconds_of(case: AnyCase, node: Node | None) -> float:
         emulated = node is not None and node.emulated is not None
         rate = EMULATED_MESSAGE_BYTES_PER_SECOND if emulated else PESSIMISTIC_BYTES_PER_SECOND
         return LAUNCHES * case.timeout_seconds + sent / rate
-    copied = ARMS * case.samples * COPIES * case.sub_iterations * transfer.total_bytes
+    moved = sum(each.nbytes * max(len(each.sources), len(each.destinations)) for each in transfer.transfers)
+    copied = ARMS * case.samples * COPIES * case.sub_iterations * moved
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches
     return (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeGuard
 
 from pytest_transferbench.measurement import Measurement
@@ -27,10 +28,11 @@ class Ceiling:
 def ceiling_for(transfer: AnyTransfer, node: Node) -> Ceiling | None:
     """Return the ceiling of ``transfer`` on ``node``; ``None`` where no rate of its way is known.
 
-    Between owners it is the raw rate of the slower link on the way. Where the executor owns both ends it is what
-    that GPU's memory reads plus writes: half of it for a copy, all of it for reading or writing alone. A Test can
-    reach the sum over the ways its Transfers take, one they share counted once; a single unknown one leaves it
-    without a ceiling. Of a Message's bytes only a share is data, and within one GPU it has no way to be held against.
+    Between owners it is the raw rate of the slowest link on the way. Where the executor owns all ends it is what
+    that GPU's memory reads plus writes, shared by the ends: half of it for a copy, all of it for reading or writing
+    alone. A Test can reach the sum over the ways its Transfers take, and over the memories they copy within, one they
+    share counted once; a single unknown one leaves it without a ceiling. Of a Message's bytes only a share is data,
+    and within one GPU it has no way to be held against.
     """
     if isinstance(transfer, Message):
         return _ceiling_of_message(transfer, node)
@@ -51,26 +53,41 @@ def _ceiling_of_message(message: Message, node: Node) -> Ceiling | None:
 
 
 def _ceiling_of_test(test: Test, node: Node) -> Ceiling | None:
-    if test.op == "local":
-        return _memory_ceiling(test.transfers[0], node)
-    links = [_slowest_link(transfer, node) for transfer in test.transfers]
-    by_way: dict[object, list[Link]] = defaultdict(list)
-    for link in links:
-        if link is None:
+    by_way: dict[object, list[tuple[Link, int]]] = defaultdict(list)
+    by_memory: dict[int, list[Ceiling]] = defaultdict(list)
+    for transfer in test.transfers:
+        executor = transfer.executor.owner
+        memory = _memory_ceiling(transfer, node) if transfer.op == "local" else None
+        link = _slowest_link(transfer, node)
+        if memory is not None:
+            by_memory[executor].append(memory)
+        elif link is not None:
+            by_way[_way(link, executor, node)].append((link, executor))
+        else:
             return None
-        by_way[_way(link, test.executor.owner, node)].append(link)
-    ways = [each for way, taken in by_way.items() for each in _ceilings_of_way(way, taken, test.executor.owner, node)]
+    memories = [max(ceilings, key=_gbps) for ceilings in by_memory.values()]
+    if len(memories) == 1 and not by_way:
+        return memories[0]
+    ways = [each for way, taken in by_way.items() for each in _ceilings_of_way(way, taken, node)] + memories
     parts = [f"{count} x {way.gbps:.1f} GB/s {way.source}" for way, count in Counter(ways).items()]
     return Ceiling(sum(way.gbps for way in ways), " + ".join(parts))
 
 
-def _ceilings_of_way(way: object, taken: Sequence[Link], executor: int, node: Node) -> list[Ceiling]:
-    """Return what each link ``taken`` carries, or what their common way does where that is less than their sum."""
-    others = [link for link in node.links if _is_rate(link.gbps) and _touches(link, executor)]
-    sharing = [*taken, *(link for link in others if _way(link, executor, node) == way)]
-    whole = max(map(_ceiling_of_link, sharing), key=_gbps)
-    times = Counter(_ends(link) for link in taken)
-    each = {_ends(link): _used(_ceiling_of_link(link), times[_ends(link)]) for link in taken}
+def _ceilings_of_way(way: object, taken: Sequence[tuple[Link, int]], node: Node) -> list[Ceiling]:
+    """Return what each link ``taken`` carries, or what their common way does where that is less than their sum.
+
+    With each link comes the executor that takes it.
+    """
+    links, executors = [link for link, _ in taken], {executor for _, executor in taken}
+    others = [
+        link
+        for link in node.links
+        for executor in executors
+        if _is_rate(link.gbps) and _touches(link, executor) and _way(link, executor, node) == way
+    ]
+    whole = max(map(_ceiling_of_link, [*links, *others]), key=_gbps)
+    times = Counter(_ends(link) for link in links)
+    each = {_ends(link): _used(_ceiling_of_link(link), times[_ends(link)]) for link in links}
     return list(each.values()) if sum(map(_gbps, each.values())) <= whole.gbps else [_used(whole, len(taken))]
 
 
@@ -88,9 +105,9 @@ def _way(link: Link, executor: int, node: Node) -> object:
     """
     inward = link.destination == executor
     if link.link_class in (LinkClass.PCIE, LinkClass.HOST):
-        return "PCIe", inward
+        return "PCIe", executor, inward
     if link.link_class is LinkClass.NVLINK and link.hops is not None and link.hops > 1:
-        return "NVLink", inward
+        return "NVLink", executor, inward
     if link.link_class is LinkClass.XGMI:
         physical = {device.index: device.physical_gpu or device.index for device in node.devices}
         return tuple(physical.get(end, end) for end in _ends(link))
@@ -131,16 +148,17 @@ def _memory_ceiling(transfer: Transfer, node: Node) -> Ceiling | None:
         return None
     if not _is_rate(rate):
         return None
-    if any(memory.on == "none" for memory in (*transfer.sources, *transfer.destinations)):
-        return Ceiling(rate, f"GPU {owner}'s memory, {rate:.1f} GB/s")
-    return Ceiling(rate / 2, f"GPU {owner}'s memory, {rate:.1f} GB/s for reads and writes together")
+    ends = sum(memory.on != "none" for memory in (*transfer.sources, *transfer.destinations))
+    together = " for reads and writes together" if ends > 1 else ""
+    return Ceiling(rate / ends, f"GPU {owner}'s memory, {rate:.1f} GB/s{together}")
 
 
 class RunCeilings:
     """Ceilings for pairs whose rate nobody tells: 1.15 x what the pair's largest size reached in this run.
 
     ``transfers`` are all cases there are, the deselected too: a pair is judged by its largest size or not at all.
-    Transfers are of one pair when they differ in nothing but size and SubExecutors. The caller runs each pair's
+    Transfers are of one pair when they differ in nothing but size and SubExecutors, and Tests when theirs do, all
+    sizes in one proportion. The caller runs each pair's
     largest size first and hands every measurement to :meth:`record`.
     """
 
@@ -187,7 +205,12 @@ class RunCeilings:
 
 
 def _pair(transfer: AnyTransfer) -> object:
-    return transfer.sources, transfer.executor, transfer.destinations
+    if not isinstance(transfer, Test):
+        return transfer.sources, transfer.executor, transfer.destinations
+    return tuple(
+        (each.sources, each.executor, each.destinations, Fraction(each.nbytes, transfer.nbytes))
+        for each in transfer.transfers
+    )
 
 
 def _is_rate(gbps: float | None) -> TypeGuard[float]:

@@ -41,10 +41,12 @@ def reuse_without_rotation(case: Case, node: Node) -> Reuse:
     mode, by TransferBench's source rotation, and two H200 joined by NVLink, docs/measured.
     """
     transfer = case.transfer
-    if transfer.executor.kind != "G":
+    if any(executor.kind != "G" for executor in transfer.executors):
         return Reuse.UNKNOWN
     if isinstance(transfer, Test):
         return _of_test(transfer, case.sub_iterations, node)
+    if len(transfer.sources) > 1 or len(transfer.destinations) > 1:
+        return Reuse.UNKNOWN  # the slowest of several ways may hide what a cache answers on another
     source, destination = transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
     if HOST in (source, destination):
         return Reuse.UNKNOWN
@@ -61,6 +63,8 @@ def _of_test(test: Test, passes: int, node: Node) -> Reuse:
     """Several ways are read at once and the slowest decides: those that a cache answers hide behind a link."""
     if test.op == "push":
         return Reuse.NONE
+    if test.op == "mixed" or any(len(each.sources) > 1 or len(each.destinations) > 1 for each in test.transfers):
+        return Reuse.UNKNOWN
     ways = (node.link(each.owner_of(each.sources[0]), each.owner_of(each.destinations[0])) for each in test.transfers)
     over_a_link = any(way.link_class not in (LinkClass.LOCAL, LinkClass.ON_DIE, LinkClass.HOST) for way in ways)
     return Reuse.NONE if over_a_link and passes == 1 else Reuse.UNKNOWN

@@ -12,7 +12,7 @@ from pytest_transferbench.report.matrix import matrix_lines
 from pytest_transferbench.report.messages import message_lines, message_row
 from pytest_transferbench.report.rotation import Study, not_judged
 from pytest_transferbench.report.transport import Record, headline, records
-from pytest_transferbench.transfer import Transfer, format_size, parse_transfers
+from pytest_transferbench.transfer import TransferOrTest, format_size, parse_transfers, together
 
 _SAMPLE_NUMBER = re.compile(r"^sample \d+: ")
 _NUMBER = re.compile(r"(?<!\w)\d+(\.\d+)?")  # not those in names, such as G0
@@ -126,9 +126,9 @@ def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
     groups: dict[tuple[object, ...], list[Record]] = defaultdict(list)
     taken: Counter[tuple[object, ...]] = Counter()
     for record in measured:
-        transfer = _first_transfer(record)
+        transfer = _transfer(record)
         suite = record["key"].partition("/")[0]
-        shape = transfer.op, transfer.executor.word, transfer.subexecutors, transfer.nbytes
+        shape = transfer.op, transfer.by_in_name, transfer.nbytes
         group = suite, *shape, _at_the_same_time(record), _variant(record)
         groups[*group, taken[*group, _ends(record)]].append(record)
         taken[*group, _ends(record)] += 1
@@ -136,8 +136,7 @@ def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _matrix(group: list[Record]) -> list[str]:
-    first = _first_transfer(group[0])
-    executor = f"{first.executor.word}{first.subexecutors or ''}"
+    first = _transfer(group[0])
     by_ends = {_ends(record): record for record in group}
     caption = "; ".join(filter(None, [_by_row(by_ends, rotation_text), _by_row(by_ends, blocks_text), _ratios(group)]))
     cells = {
@@ -145,8 +144,8 @@ def _matrix(group: list[Record]) -> list[str]:
         for ends, record in by_ends.items()
     }
     return [
-        f"{first.op} {executor} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, GB/s "
-        "(steady median; rows SRC, columns DST)",
+        f"{first.op} {first.by_in_name} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, "
+        "GB/s (steady median; rows SRC, columns DST)",
         *([caption] if caption else []),
         *matrix_lines(cells),
     ]
@@ -158,20 +157,19 @@ def _ends(record: Record) -> tuple[str, str]:
     return source, destination
 
 
-def _first_transfer(record: Record) -> Transfer:
-    """The Transfer, or the first of a Test; all of them share op, executor, SubExecutors and size."""
-    return parse_transfers(record["transfer"])[0]
+def _transfer(record: Record) -> TransferOrTest:
+    return together(parse_transfers(record["transfer"]))
 
 
 def _variant(record: Record) -> str:
     """What tells two functions' cases of one Transfer apart, after a blank; nothing where it has no variant."""
-    variant = record.tail.removeprefix(f"-{_first_transfer(record).place_in_name()}").removeprefix("-")
+    variant = record.tail.removeprefix(f"-{_transfer(record).place_in_name()}").removeprefix("-")
     return f" {variant}" if variant else ""
 
 
 def _transfers(record: Record) -> int:
     """How many Transfers ran at the same time; the figures are those of all."""
-    return int(record["total_bytes"] // record["nbytes"])
+    return len(_transfer(record).transfers)
 
 
 def _at_the_same_time(record: Record) -> str:

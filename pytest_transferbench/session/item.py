@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_transferbench.cases import Request, case_of, link_class_of, missing, read_transfer
+from pytest_transferbench.cases import Request, case_of, link_class_of, missing, places_of, read_transfer
 from pytest_transferbench.measurement import Fault, Measurement
 from pytest_transferbench.session import run as session_run
 from pytest_transferbench.session.run import Run
@@ -120,7 +120,8 @@ class ItemBench:
         settings = self._request.settings
         if isinstance(transfer, str):
             nbytes = self.case.transfer.nbytes if self.case else None
-            transfer = read_transfer(transfer, nbytes, settings.subexecutors)
+            places = places_of(self._run.node, self._run.gpus)
+            transfer = read_transfer(transfer, nbytes, settings.subexecutors, places)
         if not isinstance(transfer, AnyTransfer):
             raise ValueError(
                 f"transferbench({transfer!r}): give a Transfer, a Test or its notation, such as '(G1->G0->G0 8 64M)', "

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_transferbench import options
-from pytest_transferbench.cases import Plan, Request, build_cases, default_sizes, for_node, selected_gpus
+from pytest_transferbench.cases import (
+    CONFIG,
+    Plan,
+    Request,
+    build_cases,
+    default_sizes,
+    for_node,
+    read_config,
+    selected_gpus,
+)
 from pytest_transferbench.isolation import xdist
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import Node
-from pytest_transferbench.options import Settings
-from pytest_transferbench.transfer import AnyCase, AnyTransfer, MessageCase
+from pytest_transferbench.options import MARK, Settings
+from pytest_transferbench.transfer import AnyCase, AnyTransfer, Config, MessageCase
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine import Bench
@@ -126,6 +135,7 @@ class Run:
             raise ValueError(f"{spelling}={self.settings.runtime}: {self.node.why_no_gpu or 'it shows no GPU'}")
         self.settings = for_node(self.settings, self.node)
         self.gpus = selected_gpus(self.settings, self.node)
+        self._config_of(self.settings)  # what is wrong with it is said before anything is collected
         if self.node.emulated and not xdist.is_controller(self._config):
             # Now, before any test module is imported: one that imports CuPy would bind it to a real runtime.
             activate(self.settings.emulate or self.node.emulated)
@@ -142,11 +152,24 @@ class Run:
 
     def plan(self, request: Request) -> Plan:
         """Return the cases of one function, and remember them; raises ``ValueError`` in one line."""
-        plan = build_cases(request, self.node, self.gpus, unsupported)
+        config = self._config_of(request.settings) if request.pairs == CONFIG and not request.transfers else None
+        plan = build_cases(request, self.node, self.gpus, unsupported, config)
         self._planned += [item.case.transfer for item in plan.items if item.case and not item.skip]
-        if plan.note:
-            self.notes.append(plan.note)
+        self.notes += plan.notes
         return plan
+
+    def _config_of(self, settings: Settings) -> Config | None:
+        """Read the configuration file of ``settings``, if there is one; raises ``ValueError`` in one line."""
+        if settings.config is None:
+            return None
+        try:
+            text = settings.config.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+            where, path = settings.sources["config"], options.one_line(str(settings.config))
+            given = f"{where}={path}" if where != MARK else f"@pytest.mark.transferbench(config={path!r})"
+            raise ValueError(f"{given}: it cannot be read: {why}") from None
+        return read_config(text, settings, self.node, self.gpus)
 
     def estimate(self, cases: Iterable[AnyCase]) -> float:
         """Return about how long ``cases`` take together, in seconds."""

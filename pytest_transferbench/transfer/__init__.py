@@ -4,7 +4,8 @@ Everything here is a value or a function of values; only the standard library is
 """
 
 from pytest_transferbench.transfer.case import NOMINAL_GBPS, AnyCase, Case, MessageCase, copies_per_sample
-from pytest_transferbench.transfer.ends import Executor, Memory, parse_executor, parse_memory
+from pytest_transferbench.transfer.config import Config, parse_config
+from pytest_transferbench.transfer.ends import Executor, Memory, Places, parse_executor, parse_memory
 from pytest_transferbench.transfer.letters import (
     EXECUTORS,
     HOST,
@@ -16,7 +17,7 @@ from pytest_transferbench.transfer.letters import (
 )
 from pytest_transferbench.transfer.message import Message
 from pytest_transferbench.transfer.method import METHOD_VERSION, MessageMethod, Method
-from pytest_transferbench.transfer.notation import parse_transfer, parse_transfers
+from pytest_transferbench.transfer.notation import parse_line, parse_transfer, parse_transfers
 from pytest_transferbench.transfer.protocol import LL, PROTOCOLS, Protocol, protocols
 from pytest_transferbench.transfer.rotation import RotationPlan, SliceCopy, rotation_budget
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, parse_sizes
@@ -39,6 +40,7 @@ __all__ = [
     "AnyCase",
     "AnyTransfer",
     "Case",
+    "Config",
     "End",
     "Executor",
     "ExecutorKind",
@@ -49,6 +51,7 @@ __all__ = [
     "MessageMethod",
     "Method",
     "Op",
+    "Places",
     "Protocol",
     "RotationPlan",
     "SliceCopy",
@@ -59,7 +62,9 @@ __all__ = [
     "executor_kind",
     "format_size",
     "memory_kind",
+    "parse_config",
     "parse_executor",
+    "parse_line",
     "parse_memory",
     "parse_size",
     "parse_sizes",

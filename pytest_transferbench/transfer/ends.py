@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-from pytest_transferbench.transfer.letters import EXECUTORS, HOST, MEMORIES, executor_kind, memory_kind
+from pytest_transferbench.transfer.letters import (
+    EXECUTORS,
+    FOREIGN_EXECUTORS,
+    HOST,
+    MEMORIES,
+    ExecutorKind,
+    executor_kind,
+    memory_kind,
+    spellings,
+)
 from pytest_transferbench.transfer.sizes import shown, whole
 
 MAX_INDEX = 9999
 """The largest index of a memory or an executor; far above any node, and short enough for a name."""
 
-_PLACE = re.compile(r"([A-Za-z]+)([0-9]{0,4})")
+_INDEX = r"[0-9]{1,4}(?![0-9])|\*|\[[^\]]*\]"
+_PLACE = re.compile(
+    rf"(?:[Rr](?P<rank>{_INDEX}))?(?P<name>[A-Za-z]+)(?P<index>{_INDEX})?(?:\.(?P<sub_index>{_INDEX}))?"
+)
+_LISTED = re.compile(r"\s*([0-9]{1,4})\s*(?:\.\.\s*([0-9]{1,4})\s*)?")
 
 
 @dataclass(frozen=True, order=True)
@@ -61,21 +75,29 @@ class Memory:
         return self.kind if self.on == "none" else f"{self.kind}{self.index}"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Executor:
     """Who moves the bytes: ``kind`` is a letter of :data:`EXECUTORS`, ``index`` a GPU or a NUMA node.
 
-    Raises ``ValueError`` for an unknown letter or an index that cannot be.
+    ``sub_index`` chooses a part of it, the XCC of a kernel or one of the copy engines; ``None`` leaves it to the
+    runtime. Raises ``ValueError`` for an unknown letter, an index that cannot be, or a part of what has none.
     """
 
     kind: str
     index: int = 0
+    sub_index: int | None = None
 
     def __post_init__(self) -> None:
         letters = [row.letter for row in EXECUTORS]
         if self.kind not in letters:
             raise ValueError(f"bad executor letter {shown(self.kind)}: use one of {' '.join(letters)}")
         object.__setattr__(self, "index", _checked_index("executor", self.kind, self.index))
+        if self.sub_index is not None:
+            kind = executor_kind(self.kind)
+            if not kind.sub_index:
+                raise ValueError(_no_parts(kind, f"{self.kind}{self.index}.{self.sub_index}"))
+            sub_index = _checked_index(kind.sub_index, f"{self.kind}{self.index}.", self.sub_index)
+            object.__setattr__(self, "sub_index", sub_index)
 
     @functools.cached_property
     def word(self) -> str:
@@ -93,43 +115,159 @@ class Executor:
         return self.index if self.on == "device" else HOST
 
     def __str__(self) -> str:
-        return f"{self.kind}{self.index}"
+        return f"{self.kind}{self.index}" + ("" if self.sub_index is None else f".{self.sub_index}")
+
+
+@dataclass(frozen=True)
+class Places:
+    """What ``*`` in a notation stands for on one machine, in plain numbers.
+
+    ``gpus`` and ``numa_nodes`` are indices; ``xccs`` and ``copy_engines`` tell how many each GPU has, and leave out
+    those of which nobody knows.
+    """
+
+    gpus: tuple[int, ...]
+    numa_nodes: tuple[int, ...] = (0,)
+    xccs: Mapping[int, int] = field(default_factory=dict)
+    copy_engines: Mapping[int, int] = field(default_factory=dict)
+
+    def indices(self, *, by_gpu: bool) -> tuple[int, ...]:
+        """Return the indices there are: of GPUs, or of NUMA nodes."""
+        return self.gpus if by_gpu else self.numa_nodes
+
+    def sub_indices(self, kind: ExecutorKind, index: int, text: str) -> tuple[int, ...]:
+        """Return the parts of the executor of GPU ``index``; raises ``ValueError``, naming ``text``, if not known."""
+        counts = {"XCC": self.xccs, "DMA engine": self.copy_engines}[kind.sub_index]
+        if index not in counts:
+            raise ValueError(f"{text!r}: how many {kind.sub_index}s GPU {index} has is not known: give a number")
+        return tuple(range(counts[index]))
 
 
 def parse_memory(text: str) -> Memory:
-    """Return the memory called ``text``: ``G0``, ``device0``, ``N``; raises ``ValueError`` naming ``text``.
+    """Return the one memory called ``text``: ``G0``, ``device0``, ``N``; raises ``ValueError`` naming ``text``.
 
     An index after ``N`` is read and means nothing, as in TransferBench.
     """
-    name, index = _place(text, "memory", "G0 or C0")
-    try:
-        kind = memory_kind(name)
-    except ValueError as error:
-        raise ValueError(f"bad memory {shown(text)}: {error}") from None
-    if kind.on == "none":
-        return Memory(kind.letter)
-    if not index:
-        raise ValueError(f"bad memory {shown(text)}: its index is missing, write for example {text}0")
-    return Memory(kind.letter, int(index))
+    named = memories_named(text)
+    if len(named) != 1 or len(named[0]) != 1:
+        raise ValueError(f"bad memory {shown(text)}: it names several, write one, such as G0 or C0")
+    return named[0][0]
 
 
 def parse_executor(text: str) -> Executor:
-    """Return the executor called ``text``: ``G0``, ``gfx0``; raises ``ValueError`` naming ``text``."""
-    name, index = _place(text, "executor", "G0 or dma1")
+    """Return the one executor called ``text``: ``G0``, ``gfx0``, ``G0.2``; raises ``ValueError`` naming ``text``."""
+    named = executors_named(text)
+    if len(named) != 1:
+        raise ValueError(f"bad executor {shown(text)}: it names several, write one, such as G0 or dma1")
+    return named[0]
+
+
+def memories_named(text: str, places: Places | None = None) -> list[list[Memory]]:
+    """Return the memories of a list written back to back, such as ``G0G1`` or ``C0F*``: for each all it may be.
+
+    Wildcards are TransferBench's: ``*``, ``[1]``, ``[0,2,5]``, ``[1..3]``; ``*`` needs ``places``. The rank ``R0``
+    before a memory is this machine. Raises ``ValueError`` naming the memory that cannot be read.
+    """
+    matches: list[re.Match[str]] = []
+    at = 0
+    while at < len(text) or not matches:
+        match = _PLACE.match(text, at)
+        if match is None or match["sub_index"] is not None:
+            raise ValueError(f"bad memory {shown(text)}: write a letter or a word and an index, such as G0 or C0")
+        matches.append(match)
+        at = match.end()
+    return [_memories(match, places) for match in matches]
+
+
+def executors_named(text: str, places: Places | None = None) -> list[Executor]:
+    """Return every executor that ``text`` names: ``G0``, ``dma1.[0,1]``, ``G*.*``.
+
+    A sub-index ``*`` of what has no parts is none. Raises ``ValueError`` naming ``text``.
+    """
+    match = _PLACE.match(text)
+    # Before the shape is looked at: NICs have slots behind their indices, and a nearest one needs no index.
+    foreign = match and not _is_executor(match["name"]) and FOREIGN_EXECUTORS.get(match["name"].upper())
+    if foreign:
+        raise ValueError(f"bad executor {shown(text)}: {foreign} is not measured here; use {spellings(EXECUTORS)}")
+    if match is None or match.end() != len(text):
+        raise ValueError(f"bad executor {shown(text)}: write a letter or a word and an index, such as G0 or dma1")
+    _check_rank("executor", match)
     try:
-        kind = executor_kind(name)
+        kind = executor_kind(match["name"])
     except ValueError as error:
         raise ValueError(f"bad executor {shown(text)}: {error}") from None
-    if not index:
-        raise ValueError(f"bad executor {shown(text)}: its index is missing, write for example {text}0")
-    return Executor(kind.letter, int(index))
+    there = places.indices(by_gpu=kind.on == "device") if places else None
+    return [
+        Executor(kind.letter, index, sub_index)
+        for index in _indices("executor", match, match["index"], there)
+        for sub_index in _sub_indices(kind, match, index, places)
+    ]
 
 
-def _place(text: str, what: str, examples: str) -> tuple[str, str]:
-    match = _PLACE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"bad {what} {shown(text)}: write a letter or a word and an index, such as {examples}")
-    return match[1], match[2]
+def _memories(match: re.Match[str], places: Places | None) -> list[Memory]:
+    _check_rank("memory", match)
+    try:
+        kind = memory_kind(match["name"])
+    except ValueError as error:
+        raise ValueError(f"bad memory {shown(match[0])}: {error}") from None
+    if kind.on == "none":
+        return [Memory(kind.letter)]
+    there = places.indices(by_gpu=kind.on == "device" or kind.by_gpu) if places else None
+    return [Memory(kind.letter, index) for index in _indices("memory", match, match["index"], there)]
+
+
+def _sub_indices(
+    kind: ExecutorKind, match: re.Match[str], index: int, places: Places | None
+) -> tuple[int, ...] | tuple[None]:
+    given = match["sub_index"]
+    if given is None or (given == "*" and not kind.sub_index):
+        return (None,)
+    if not kind.sub_index:
+        raise ValueError(f"bad executor {shown(match[0])}: {_no_parts(kind, match[0])}")
+    there = places.sub_indices(kind, index, match[0]) if places and given == "*" else None
+    return _indices("executor", match, given, there)
+
+
+def _indices(what: str, match: re.Match[str], given: str | None, there: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the indices that ``given`` stands for: a number, a list in square brackets, or all ``there`` are."""
+    refused = f"bad {what} {shown(match[0])}"
+    if not given:
+        raise ValueError(f"{refused}: its index is missing, write for example {match[0]}0")
+    if given == "*":
+        if there is None:
+            raise ValueError(f"{refused}: '*' stands for all there are of a machine, and none is known here")
+        return there
+    if not given.startswith("["):
+        return (int(given),)
+    indices: list[int] = []
+    for part in given[1:-1].split(","):
+        bounds = _LISTED.fullmatch(part)
+        if bounds is None:
+            raise ValueError(f"{refused}: write {shown(given)} as [1], [0,2,5] or [1..3]")
+        first, last = int(bounds[1]), int(bounds[2] or bounds[1])
+        if last < first:
+            raise ValueError(f"{refused}: {first}..{last} ends below its start, write the smaller index first")
+        indices += range(first, last + 1)
+    if len(set(indices)) < len(indices):
+        raise ValueError(f"{refused}: {shown(given)} has an index twice: give every one once")
+    return tuple(indices)
+
+
+def _check_rank(what: str, match: re.Match[str]) -> None:
+    """TransferBench writes a rank before every place it dumps; of one machine it is always 0."""
+    if match["rank"] not in (None, "0"):
+        raise ValueError(
+            f"bad {what} {shown(match[0])}: rank R{match['rank']} is another machine, and a Transfer stays within one "
+            "here: leave it out, or write R0"
+        )
+
+
+def _is_executor(name: str) -> bool:
+    return any(name.casefold() in (row.letter.casefold(), row.word) for row in EXECUTORS)
+
+
+def _no_parts(kind: ExecutorKind, text: str) -> str:
+    return f"{kind.word} has no parts to choose from, write {shown(text.partition('.')[0])}"
 
 
 def _checked_index(what: str, letter: str, index: object) -> int:

@@ -6,6 +6,7 @@ exists: a new one is one more row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -20,8 +21,9 @@ class ExecutorKind:
     """One row of :data:`EXECUTORS`.
 
     ``on`` says where it runs. ``relays`` tells whether it may own neither end of a Transfer, ``reaches_null``
-    whether it can read or write alone (null memory at the other end), and the last two whether it takes more than
-    one source or destination.
+    whether it can read or write alone (null memory at the other end), ``many_sources`` and ``many_destinations``
+    whether it takes more than one. ``sub_index`` is what a number after its index chooses, as in ``G0.2``, empty where
+    nothing can be chosen. ``shares_work`` tells whether SubExecutors mean anything to it.
     """
 
     letter: str
@@ -32,6 +34,8 @@ class ExecutorKind:
     many_sources: bool
     many_destinations: bool
     summary: str
+    sub_index: Literal["", "XCC", "DMA engine"] = ""
+    shares_work: bool = True
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,21 @@ class MemoryKind:
 
 EXECUTORS = (
     ExecutorKind("C", "cpu", "host", True, False, True, True, "host threads"),
-    ExecutorKind("G", "gfx", "device", True, True, True, True, "a GPU kernel"),
-    ExecutorKind("D", "dma", "device", False, False, False, True, "a GPU's copy engine"),
+    ExecutorKind("G", "gfx", "device", True, True, True, True, "a GPU kernel", sub_index="XCC"),
+    ExecutorKind(
+        "D", "dma", "device", False, False, False, True, "a GPU's copy engine", sub_index="DMA engine",
+        shares_work=False,
+    ),
     ExecutorKind("B", "batch", "device", False, False, False, True, "a GPU's copy engine, many copies in one call"),
-)
+)  # fmt: skip
 """Every executor there is, by TransferBench's letter."""
+
+FOREIGN_EXECUTORS = {
+    "I": "a NIC",
+    "N": "the nearest NIC",
+    "T": "the tensor data mover",
+}
+"""TransferBench's executors that are not measured here."""
 
 MEMORIES = (
     MemoryKind("C", "pinned", "host", "pinned host memory"),
@@ -97,6 +111,10 @@ def memory_kind(name: str) -> MemoryKind:
 def _row(rows: dict[str, _Row], what: str, name: str) -> _Row:
     row = rows.get(name.casefold()) if isinstance(name, str) else None
     if row is None:
-        allowed = ", ".join(f"{row.letter} or {row.word}" for row in dict.fromkeys(rows.values()))
-        raise ValueError(f"unknown {what} {shown(name)}: use {allowed}")
+        raise ValueError(f"unknown {what} {shown(name)}: use {spellings(dict.fromkeys(rows.values()))}")
     return row
+
+
+def spellings(rows: Iterable[ExecutorKind | MemoryKind]) -> str:
+    """Return what ``rows`` are called, for refusals: ``C or cpu, G or gfx``."""
+    return ", ".join(f"{row.letter} or {row.word}" for row in rows)

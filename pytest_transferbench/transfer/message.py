@@ -75,9 +75,24 @@ class Message:
         return Executor("G", self.source.index)
 
     @property
+    def executors(self) -> tuple[Executor, ...]:
+        """Who runs it, as of a Test: the sender, whose kernel waits for the receiver's."""
+        return (self.executor,)
+
+    @property
+    def owners(self) -> frozenset[int]:
+        """The GPUs that take part."""
+        return frozenset((self.source.owner, self.destination.owner))
+
+    @property
     def by(self) -> str:
         """What carries it, as names have it: the protocol."""
         return self.protocol.name
+
+    @property
+    def by_in_name(self) -> str:
+        """What carries it, as names have it: the protocol."""
+        return self.by
 
     @property
     def subexecutors(self) -> int:
@@ -115,7 +130,11 @@ class Message:
 
     def case_name(self, variant: str = "") -> str:
         """Return the id: ``push-ll128-sc-G0-G1-16M[-<variant>]``; raises ``ValueError`` as :func:`case_name`."""
-        return case_name(self, "", variant)
+        return case_name(self, variant)
+
+    def place_in_name(self) -> str:
+        """Return nothing: a message's ends tell who sends it."""
+        return ""
 
 
 def _one(protocol: Protocol | str) -> Protocol:

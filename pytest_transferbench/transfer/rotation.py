@@ -23,10 +23,10 @@ MEMORY_PERCENT = 60
 def rotation_budget(transfer: TransferOrTest, budget: int | None) -> int | None:
     """Return what :meth:`RotationPlan.make` may spend on a source of ``transfer``: 0 where there is nothing to rotate.
 
-    Only sources in GPU memory that a GPU reads are rotated, within ``budget``.
+    Only sources in GPU memory that a GPU reads are rotated, within ``budget``; of a Test, all or none.
     """
-    rotates = transfer.executor.on == "device" and all(memory.on == "device" for memory in transfer.sources)
-    return budget if rotates else 0
+    by_gpus = all(executor.on == "device" for executor in transfer.executors)
+    return budget if by_gpus and all(memory.on == "device" for memory in transfer.sources) else 0
 
 
 class SliceCopy(NamedTuple):

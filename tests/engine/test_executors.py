@@ -12,7 +12,7 @@ import pytest
 from pytest_transferbench.engine import executors
 from pytest_transferbench.engine.executors import file_of, geometry_of, unsupported
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node, NumaNode
-from pytest_transferbench.transfer import Test, Transfer, parse_transfer
+from pytest_transferbench.transfer import Test, Transfer, parse_transfer, parse_transfers, together
 from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind
 
 
@@ -83,7 +83,7 @@ def test_supported_on_rocm(text: str) -> None:
         ),
         ("G0->G0->H0", node("cuda"), "gfx of G0 does not reach H0, which is not pinned, without HMM"),
         ("G1->G0->G0", node(peer=False), "G0 has no peer access to G1: IOMMU, ACS or the topology forbids it"),
-        ("G1->G2->G0", node(peer=False), "G2 has no peer access to G1"),
+        ("G1->G2->G0", node(peer=False), "G2 has no peer access to G0"),
         ("C1->G0->G0", node(), "C1: host memory that this process may use is on NUMA node 0; use C0"),
         (
             "H0->C0->H2",
@@ -121,6 +121,25 @@ def test_host_threads_run_where_there_are_processors() -> None:
 def test_a_kernel_reaches_unpinned_memory_where_the_gpu_takes_faults() -> None:
     assert unsupported(transfer("H0->G0->G0"), node(pageable_access=True)) is None
     assert unsupported(transfer("H0->G0->G0"), node("cuda", pageable_access=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(G1->G0.2->G0)", "(G1->G0.2->G0 0 1M): no executor is told which part of gfx to use"),
+        ("(G0->G0->G1)(G1->G1->G0)", "(G0->G0->G1 0 1M) and (G1->G1->G0 0 1M) differ in executor"),
+        ("(G0->G0->G1)(G0->D0->G1)", "differ in executor: such a Test is not run"),
+        ("(G0->G0->G1)(G1->G0->G0)", "differ in op"),
+        ("(G0->G0->G1 0 4M)(G0->G0->G2)", "differ in bytes"),
+        ("(G0->G0->G1 8 4M)(G0->G0->G2 4 4M)", "differ in subexecutors"),
+        ("(G0->D0->G1)(G0->D0->G2)", "(G0->D0->G1 0 1M) in a Test: only gfx from one memory to another is run there"),
+        ("(N->G0->G1)(N->G0->G2)", "only gfx from one memory to another is run there"),
+    ],
+)
+def test_what_no_executor_carries_out(text: str, said: str) -> None:
+    reason = unsupported(together(parse_transfers(text, 1 << 20)), node())
+    assert reason is not None
+    assert said in reason
 
 
 def test_dma_pull_is_real_on_cuda() -> None:

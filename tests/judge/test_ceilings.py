@@ -128,6 +128,27 @@ PULL = Test.pull_from_peers(0, range(5), 4096)
             "GPU 0's memory, 4800.0 GB/s for reads and writes together",
         ),
         (star(LinkClass.XGMI, 64.0), of_test("(G0->G2->G1)(G1->G2->G0)"), 128.0, "2 x 64.0 GB/s xGMI, a table"),
+        (star(LinkClass.XGMI, 64.0), Test.both_ways(0, 1, 4096), 128.0, "2 x 64.0 GB/s xGMI, a table"),
+        (
+            star(LinkClass.XGMI, 64.0),
+            of_test("(G0->G0->G1)(G0->G1->G1)(G0->D0->G1)"),
+            64.0,
+            "1 x 64.0 GB/s xGMI, a table, one way for 3 Transfers",
+        ),
+        (star(LinkClass.PCIE, 64.0), Test.both_ways(0, 1, 4096), 128.0, "2 x 64.0 GB/s PCIe, a table"),
+        (
+            star(LinkClass.PCIE, 64.0),
+            Test.all_to_all(range(3), 4096),
+            192.0,
+            "3 x 64.0 GB/s PCIe, a table, one way for 2 Transfers",
+        ),
+        (
+            star(LinkClass.XGMI, 64.0),
+            of_test("(G0->G0->G1)(G2->G2->G2)(N->G2->G2)(G3->G3->G3F3)"),
+            64.0 + 4800.0 + 1600.0,
+            "1 x 64.0 GB/s xGMI, a table + 1 x 4800.0 GB/s GPU 2's memory, 4800.0 GB/s + "
+            "1 x 1600.0 GB/s GPU 3's memory, 4800.0 GB/s for reads and writes together",
+        ),
     ],
 )
 def test_a_test_can_reach_the_sum_of_its_ways(node: Node, test: Test, gbps: float, source: str) -> None:
@@ -141,6 +162,25 @@ def test_one_way_of_unknown_rate_leaves_a_test_without_a_ceiling() -> None:
     )
     assert ceiling_for(PULL, unknown) is None
     assert ceiling_for(Test.pull_from_peers(0, range(4), 4096), unknown) is not None
+
+
+def test_what_a_transfer_with_several_ends_can_reach() -> None:
+    node = star(LinkClass.XGMI, 64.0)
+    assert ceiling_for(parse_transfer("(G1G2->G0->G0 0 4K)"), node) == Ceiling(64.0, "xGMI, a table")
+    assert ceiling_for(parse_transfer("(G0->G0->G0G1 0 4K)"), node) == Ceiling(64.0, "xGMI, a table")
+    sum_within = ceiling_for(parse_transfer("(G0G0->G0->G0 0 4K)"), node)
+    assert sum_within == Ceiling(1600.0, "GPU 0's memory, 4800.0 GB/s for reads and writes together")
+
+
+def test_tests_are_of_one_kind_where_all_their_sizes_are_in_one_proportion() -> None:
+    large, small, other = (
+        of_test(f"(G1->G0->G0 0 {pull})(G0->G0->G1 0 {push})")
+        for pull, push in (("256M", "64M"), ("4M", "1M"), ("4M", "4M"))
+    )
+    run = RunCeilings([large, small, other])
+    run.record(dataclasses.replace(LARGEST, transfer=large))
+    assert run.ceiling_for(small) is not None
+    assert run.ceiling_for(other) is None
 
 
 def test_a_test_without_rates_is_judged_by_its_own_largest_size() -> None:

@@ -126,3 +126,16 @@ def test_a_way_between_physical_gpus_hides_those_that_a_cache_answers() -> None:
 def test_only_kernels_and_gpu_memory_are_spoken_of() -> None:
     on_die = node(LinkClass.ON_DIE)
     assert reuse_without_rotation(Case(Transfer.pull(0, 1, MIB, "dma")), on_die) is Reuse.UNKNOWN
+
+
+def test_nothing_is_claimed_of_several_ends_or_of_tests_both_ways() -> None:
+    on_die = node(LinkClass.ON_DIE, arch="gfx1250")
+    for transfer in (
+        Transfer.pull((1, 1), 0, 16 * MIB),
+        Transfer.pull(1, ("G0", "U0"), 16 * MIB),
+        Test((Transfer.pull(1, 0, 16 * MIB), Transfer.push(0, 1, 16 * MIB))),
+        Test((Transfer.pull((1, 1), 0, 16 * MIB), Transfer.pull(1, 0, 16 * MIB))),
+        Test((Transfer.pull(1, 0, 16 * MIB), Transfer.push(0, 1, 16 * MIB, "dma"))),
+    ):
+        assert reuse_without_rotation(Case(transfer), on_die) is Reuse.UNKNOWN
+    assert reuse_without_rotation(Case(Test.both_ways(0, 1, 16 * MIB)), on_die) is Reuse.NONE

@@ -145,7 +145,8 @@ class FakeBench:
             os.abort()
         if machine.hang == case.name:
             threading.Event().wait()
-        link = self.node.link(transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0]))
+        first = transfer.transfers[0]
+        link = self.node.link(first.owner_of(first.sources[0]), first.owner_of(first.destinations[0]))
         ratios = {"cold": machine.cold_ratio, "warm": machine.warm_ratio, "steady": 1.0}
         if isinstance(transfer, Test):
             ratios = {"steady": 1.0}

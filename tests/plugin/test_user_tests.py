@@ -388,14 +388,14 @@ def test_only_whole_tests_are_taken(run: RunPytest, pytester: pytest.Pytester) -
     pytester.makepyfile(
         """
         import pytest
-        @pytest.mark.transferbench("(G1->G0->G0 8 4K) (G0->G0->G1 8 4K)")
+        @pytest.mark.transferbench("2 8 (G1->G0->G0)")
         def test_it(transfer, transferbench):
             transferbench(transfer)
         """
     )
     result = run()
     result.stdout.fnmatch_lines(
-        ["test_it: (G1->G0->G0 8 4K) and (G0->G0->G1 8 4K) in a Test: op pull and push, give all Transfers the same"]
+        ["test_it: bad line '2 8 (G1->G0->G0)': 2 Transfers of 3 parts (SRC EXE DST) have 6 parts, not 3"]
     )
 
 
@@ -535,7 +535,7 @@ def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.P
     [
         (
             "@pytest.mark.transferbench(size='4M')\ndef test_it(transfer, transferbench): pass",
-            "test_it: @pytest.mark.transferbench has no keyword 'size': use control, executors, floor_gbps, *",
+            "test_it: @pytest.mark.transferbench has no keyword 'size': use config, control, executors, *",
         ),
         (
             "@pytest.mark.transferbench(sizes='4Q')\ndef test_it(transferbench): pass",

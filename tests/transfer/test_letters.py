@@ -28,14 +28,20 @@ def test_no_two_rows_share_a_spelling(table: tuple[ExecutorKind, ...] | tuple[Me
 
 
 def test_what_each_executor_may_do() -> None:
-    assert [(row.letter, row.on, row.relays, row.reaches_null) for row in EXECUTORS] == [
-        ("C", "host", True, False),
-        ("G", "device", True, True),
-        ("D", "device", False, False),
-        ("B", "device", False, False),
-    ]
-    assert [row.letter for row in EXECUTORS if row.many_sources] == ["C", "G"]
-    assert [row.letter for row in EXECUTORS if row.many_destinations] == ["C", "G", "D", "B"]
+    assert {
+        row.letter: (row.on, row.relays, row.reaches_null, row.shares_work, row.sub_index) for row in EXECUTORS
+    } == {
+        "C": ("host", True, False, True, ""),
+        "G": ("device", True, True, True, "XCC"),
+        "D": ("device", False, False, False, "DMA engine"),
+        "B": ("device", False, False, True, ""),
+    }
+    assert {row.letter: (row.many_sources, row.many_destinations) for row in EXECUTORS} == {
+        "C": (True, True),
+        "G": (True, True),
+        "D": (False, True),
+        "B": (False, True),
+    }
 
 
 def test_where_each_memory_kind_lies_in_the_order_of_transferbench() -> None:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from _pytest.mark.expression import Expression
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_transferbench.transfer import Case, Test, Transfer, parse_transfer, parse_transfers, together
+from pytest_transferbench.transfer import Case, Test, Transfer, parse_line, parse_transfer, parse_transfers, together
+from pytest_transferbench.transfer.test import Direction
 
 from ..refusals import refusal
-from .strategies import indices, sizes, transfers, variants, whole_tests
+from .strategies import cases, indices, nearly_equal, sizes, transfers, variants, whole_tests
 
 MIB = 2**20
 
@@ -21,9 +25,14 @@ def made_test(text: str, nbytes: int | None = None) -> Test:
     return made
 
 
-@given(whole_tests())
-def test_a_test_survives_writing_and_reading(test: Test) -> None:
-    assert together(parse_transfers(test.notation())) == test
+@given(cases)
+def test_whatever_is_measured_survives_writing_and_reading(case: Test | Transfer) -> None:
+    assert together(parse_transfers(case.notation())) == case
+
+
+@given(cases)
+def test_whatever_is_measured_can_be_written_as_a_line_and_read_back(case: Test | Transfer) -> None:
+    assert together(parse_line(case.line())) == case
 
 
 @given(transfers())
@@ -33,22 +42,61 @@ def test_one_transfer_is_itself(transfer: Transfer) -> None:
     assert transfer.total_bytes == transfer.nbytes
 
 
-@given(whole_tests())
+@given(whole_tests)
 def test_bytes_are_those_of_one_and_of_all(test: Test) -> None:
-    assert test.total_bytes == len(test.transfers) * test.nbytes
-    assert {(t.nbytes, t.op, t.executor, t.subexecutors) for t in test.transfers} == {
-        (test.nbytes, test.op, test.executor, test.subexecutors)
-    }
-    assert len(test.sources) == len(test.destinations) == len(test.transfers)
-    assert {test.owner_of(memory) for memory in test.sources} == {memory.owner for memory in test.sources}
+    assert test.total_bytes == sum(transfer.nbytes for transfer in test.transfers)
+    assert test.nbytes == max(transfer.nbytes for transfer in test.transfers)
 
 
-@given(whole_tests(), variants, whole_tests() | transfers(), variants)
+@given(whole_tests)
+def test_what_holds_of_all_and_what_of_each(test: Test) -> None:
+    assert {*test.executors} == {transfer.executor for transfer in test.transfers}
+    assert test.owners == {owner for transfer in test.transfers for owner in transfer.owners}
+    assert (test.op == "mixed") == (len({transfer.op for transfer in test.transfers}) > 1)
+    assert test.op == "mixed" or {transfer.op for transfer in test.transfers} == {test.op}
+    assert list(test.sources) == [memory for transfer in test.transfers for memory in transfer.sources]
+    assert list(test.destinations) == [memory for transfer in test.transfers for memory in transfer.destinations]
+    if len(test.executors) == 1:
+        assert test.executor == test.transfers[0].executor
+    else:
+        assert "ask each Transfer for its executor" in refusal(lambda: test.executor)
+
+
+@given(whole_tests, variants, whole_tests | transfers(), variants)
 def test_two_cases_share_a_name_only_when_they_are_equal(
     one: Test, variant: str, other: Test | Transfer, other_variant: str
 ) -> None:
     same = (one, variant) == (other, other_variant)
     assert (one.case_name(variant) == other.case_name(other_variant)) == same
+
+
+@given(nearly_equal())
+def test_tests_of_the_same_transfers_share_a_name_only_when_they_are_equal(tests: tuple[Test, Test]) -> None:
+    assert (tests[0].case_name() == tests[1].case_name()) == (tests[0] == tests[1])
+
+
+def test_all_small_tests_have_names_of_their_own() -> None:
+    brackets = [
+        f"({source}->{executor}->{destination} {count} {size})"
+        for source, executor, destination in itertools.product(["G0", "G1", "C0"], ["G0", "G1", "C0"], ["G0", "G1"])
+        for count, size in ((0, "1M"), (8, "1M"), (8, "2M"))
+    ]
+    brackets += ["(G0G1->G0->G0 8 1M)", "(G1->G0.1->G0 8 1M)", "(G1->G0.2->G0 8 1M)", "(G0->D0->G1 0 1M)"]
+    made = [made_test(f"{one}{other}") for one, other in itertools.product(brackets, repeat=2)]
+    singles = [parse_transfer(text) for text in ("(G0G1->G0->G0 8 1M)", "(G1G0->G0->G0 8 1M)", *brackets[:9])]
+    names = [each.case_name() for each in (*made, *singles)]
+    assert len(made) > 3000
+    assert len(set(names)) == len(names)
+
+
+@given(whole_tests, variants)
+def test_pytest_selects_a_test_by_its_whole_name(test: Test, variant: str) -> None:
+    name = test.case_name(variant)
+
+    def is_name(word: str, /, **_: object) -> bool:
+        return word == name
+
+    assert Expression.compile(name).evaluate(is_name)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +108,39 @@ def test_two_cases_share_a_name_only_when_they_are_equal(
         ("(G1->G0->G0 0 4M) (C0->G0->U0 0 4M)", "pull-gfx-G1+C0-G0+U0-4M"),
         ("(G1->G0->G0 0 4M) (C0->G0->U0 0 4M) (G2->G0->G0 0 4M)", "pull-gfx-G1+C0+G2-G0+U0+G0-4M"),
         ("(G0->G2->G1 0 4M) (G1->G2->G0 0 4M)", "relay-gfx-G0+G1-G1+G0-4M-at-G2"),
+        ("(G0->G0->G1 8 4M) (G1->G1->G0 8 4M)", "push-gfx8-G0+G1-G1+G0-4M"),
+        ("(G0->D0->G1 0 4M) (G0->D0->G2 0 4M)", "push-dma-G0-G1+G2-4M"),
+        ("(G0G1->G2->G2 0 4M) (G0->G2->G2 0 4M)", "pull-gfx-G0G1+G0-G2-4M"),
+        ("(G1->G0.2->G0 0 4M) (G2->G0.2->G0 0 4M)", "pull-gfx-G1+G2-G0-4M-at-G0.2"),
+        ("(N->G0->G1 0 4M) (N->G0->G2 0 4M)", "push-gfx-N-G1+G2-4M-at-G0"),
     ],
 )
 def test_names(text: str, name: str) -> None:
     test = made_test(text)
     assert test.case_name() == Case(test).name == name
     assert test.case_name("r0") == f"{name}-r0"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("(G1->G0->G0 0 4M) (G1->G0->G0 0 4M)", "pull-gfx-G1-G0-4M-x"),
+        ("(G1->G0->G0 0 4M) (G0->G0->G1 0 4M)", "mixed-gfx-G1+G0-G0+G1-4M-x"),
+        ("(G1->G0->G0 0 4M) (G0->D0->G1 0 1M)", "mixed-gfx+dma-G1+G0-G0+G1-4M-x"),
+        ("(G0->G0->G1 4 1M) (G0->G0->G2 8 4M)", "push-gfx4+gfx8-G0-G1+G2-4M-x"),
+        ("(G0->G0->G1 8 1M) (G0->G0->G2 8 4M)", "push-gfx8-G0-G1+G2-4M-x"),
+        ("(G0->G2->G1 0 4M) (G1->G3->G0 0 4M)", "relay-gfx-G0+G1-G1+G0-4M-x"),
+        ("(G1->G0.1->G0 0 4M) (G2->G0.2->G0 0 4M)", "pull-gfx-G1+G2-G0-4M-x"),
+        ("(G0->G0->G1 0 4M)" * 9, "push-gfx-G0-G1-4M-x"),
+        ("".join(f"(G{i}->G{i}->G{9 - i} 0 4M)" for i in range(9)), "push-gfx-G0+G1+G2+G3+G4+G5+G6+G7+G8-G9+"),
+    ],
+)
+def test_a_hash_tells_what_a_name_leaves_open(text: str, name: str) -> None:
+    test = made_test(text)
+    assert test.case_name().startswith(name)
+    assert re.fullmatch(r".*-x[0-9a-f]{8}", test.case_name())
+    assert test.case_name("r0") == f"{test.case_name()}-r0"
+    assert test.case_name() == made_test(test.notation()).case_name()
 
 
 @given(indices, st.sets(indices, min_size=1), sizes, st.integers(0, 999))
@@ -92,22 +167,68 @@ def test_peers_have_a_name_of_their_own_and_are_what_they_are_without_it() -> No
     assert listed.case_name() == "pull-gfx8-G1+G2+G3+G4+G5+G6+G7-G0-64M"
 
 
+def test_any_transfers_make_a_test() -> None:
+    made = made_test("(G0->G0->G1 8 1M) (G0->G0->G1 8 1M) (G1->D1->C0 0 64M) (C0->C0->C0 4 4) (N->G2->G2 0 1K)")
+    assert (made.op, made.by, made.by_in_name) == ("mixed", "gfx+dma+cpu", "gfx8+dma+cpu4+gfx")
+    assert (made.nbytes, made.total_bytes, made.subexecutors) == (64 * MIB, 66 * MIB + 1028, 0)
+    assert made.end_names == ("G0+G0+G1+C0+N", "G1+G1+C0+C0+G2")
+
+
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
         ([], "a Test of 0 Transfers: give two or more"),
         (["G1->G0->G0"], "a Test of 1 Transfers: give two or more, or a Transfer by itself"),
-        (["G1->G0->G0", "G1->G0->G0"], "(G1->G0->G0 0 1M) is twice in a Test: give every Transfer once"),
-        (["G0->D0->G1", "G0->D0->G2"], "(G0->D0->G1 0 1M) in a Test: use gfx, and memory at both ends"),
-        (["G1->G0->G0", "G2->G0->N"], "(G2->G0->N 0 1M) in a Test: use gfx, and memory at both ends"),
-        (["G1->G0->G0", "G0->G1->G1"], "in a Test: executor G0 and G1, give all Transfers the same"),
-        (["G1->G0->G0", "G0->G0->G2"], "in a Test: op pull and push, give all Transfers the same"),
-        (["G1->G0->G0", "(G2->G0->G0 0 2M)"], "in a Test: bytes 1048576 and 2097152, give all Transfers the same"),
-        (["G1->G0->G0", "(G2->G0->G0 8 1M)"], "in a Test: subexecutors 0 and 8, give all Transfers the same"),
     ],
 )
 def test_what_makes_no_test_is_refused(texts: list[str], said: str) -> None:
     assert said in refusal(Test, tuple(parse_transfer(text, MIB) for text in texts))
+
+
+@given(st.lists(indices, min_size=2, unique=True), sizes, st.sampled_from(["push", "pull"]), st.booleans())
+def test_all_to_all_is_every_pair_once(gpus: list[int], nbytes: int, op: Direction, local: bool) -> None:
+    made = Test.all_to_all(gpus, nbytes, op, "gfx", 8, local)
+    pairs = [(transfer.sources[0].index, transfer.destinations[0].index) for transfer in made.transfers]
+    assert sorted(pairs) == sorted((a, b) for a in gpus for b in gpus if local or a != b)
+    assert {transfer.op for transfer in made.transfers} == {op, *(["local"] if local else [])}
+    assert {(transfer.nbytes, transfer.subexecutors) for transfer in made.transfers} == {(nbytes, 8)}
+
+
+def test_all_to_all_has_a_name_of_its_own() -> None:
+    assert Test.all_to_all(range(8), 64 * MIB, "push", "gfx", 8).case_name() == "push-gfx8-all-all-64M"
+    assert Test.all_to_all(range(8), 64 * MIB, "pull").case_name() == "pull-gfx-all-all-64M"
+    assert Test.all_to_all((0, 1), 64 * MIB, "push", "dma").case_name("r0") == "push-dma-all-all-64M-r0"
+    assert Test.all_to_all((0, 1), 64 * MIB, memory="U").case_name() == "push-gfx-Uall-Uall-64M"
+    local = [Test.all_to_all(range(3), MIB, op, local=True).case_name() for op in ("push", "pull")]
+    assert [name.rpartition("-")[0] for name in local] == ["mixed-gfx-all-all-1M"] * 2
+    assert len({*local}) == 2
+
+
+def test_one_with_several_others_lists_them() -> None:
+    assert made(Test.one_to_all(0, (1, 3), MIB, "push", "dma")) == "push-dma-G0-G1+G3-1M"
+    assert made(Test.one_to_all(0, range(4), MIB, "pull", "gfx", 8)) == "pull-gfx8-G0-G1+G2+G3-1M"
+    assert made(Test.all_to_one((1, 3), 0, MIB)) == "pull-gfx-G1+G3-G0-1M"
+    assert made(Test.all_to_one((1, 3), 0, MIB, "push", "dma", memory="fine")) == "push-dma-F1+F3-F0-1M"
+    assert Test.one_to_all(0, (1,), MIB) == Transfer.push(0, 1, MIB)
+    assert Test.all_to_one((0, 1), 0, MIB) == Transfer.pull(1, 0, MIB)
+
+
+def made(test: Test | Transfer) -> str:
+    return test.case_name()
+
+
+def test_both_ways() -> None:
+    assert Test.both_ways(0, 1, MIB) == made_test("(G0->G0->G1 0 1M)(G1->G1->G0 0 1M)")
+    assert Test.both_ways("U0", "U1", MIB, "pull", "dma") == made_test("(U0->D1->U1 0 1M)(U1->D0->U0 0 1M)")
+    assert Test.both_ways("G0", "G1", MIB, "push", "gfx", 8).case_name() == "push-gfx8-G0+G1-G1+G0-1M"
+    assert "push from C0 by gfx" in refusal(Test.both_ways, 0, "C0", MIB)
+
+
+def test_peers_by_another_executor_and_in_other_memory() -> None:
+    assert Test.push_to_peers(0, range(3), MIB, executor="dma").case_name() == "push-dma-G0-peers-1M"
+    pull = Test.pull_from_peers(0, range(3), MIB, 4, memory="uncached")
+    assert pull == made_test("(U1->G0->U0 4 1M)(U2->G0->U0 4 1M)")
+    assert pull.case_name() == "pull-gfx4-Upeers-U0-1M"
 
 
 PULL = Transfer.pull(1, 0, MIB)
@@ -122,7 +243,12 @@ PULL = Transfer.pull(1, 0, MIB)
         (lambda: Test((Test((PULL, Transfer.pull(2, 0, MIB))), PULL)), "bad Transfer <Test (G1->G0->G0 0 1M) (G2->"),
         (lambda: Test.pull_from_peers(0, 3, 4), "bad gpus 3: give the indices of GPUs, such as range(8)"),
         (lambda: Test.push_to_peers(0, None, 4), "bad gpus None: give the indices of GPUs, such as range(8)"),
-        (lambda: Test.push_to_peers(0, [0, "x"], 4), "bad memory 'x'"),
+        (lambda: Test.push_to_peers(0, [0, "x"], 4), "bad memory index 'x' after G"),
+        (lambda: Test.all_to_all([0], 4), "all-to-all among G0: name two GPUs at least"),
+        (lambda: Test.all_to_all([], 4), "all-to-all among no GPU: name two GPUs at least"),
+        (lambda: Test.all_to_all(range(2), 4, "local"), "bad op 'local' of a Test: use push or pull"),
+        (lambda: Test.all_to_all(range(2), 4, memory="C"), "bad memory 'C' of GPUs: use G or device, F or fine"),
+        (lambda: Test.one_to_all(0, [0], 4), "GPU 0 has no peers"),
         (lambda: parse_transfers(7), "bad Transfer 7: write SRC->EXE->DST"),
     ],
 )

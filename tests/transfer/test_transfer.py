@@ -35,6 +35,14 @@ MIB = 2**20
         ("G0->G0->N", "local"),
         ("N->G1->G0", "push"),
         ("G1->G0->N", "pull"),
+        ("G0G0->G0->F0U0", "local"),
+        ("G0->G0->G0G1", "push"),
+        ("G0->D0->G1G2", "push"),
+        ("C0C1->C0->C0G1", "push"),
+        ("G0G1->G2->G2", "pull"),
+        ("G0G1->G0->G0F0", "pull"),
+        ("G0G1->G0->G1", "relay"),
+        ("G0G1->G0->G0G1", "relay"),
     ],
 )
 def test_op_follows_from_who_owns_the_ends(text: str, op: str) -> None:
@@ -60,6 +68,11 @@ def test_op_follows_from_who_owns_the_ends(text: str, op: str) -> None:
         ("(H1->C1->B0 0 64M)", "local-cpu-H1-B0-64M"),
         ("(P1->C1->C0 0 64M)", "local-cpu-P1-C0-64M-at-C1"),
         ("(U1->G0->F0 0 64M)", "pull-gfx-U1-F0-64M"),
+        ("(G0G1->G2->G2 8 64M)", "pull-gfx8-G0G1-G2-64M"),
+        ("(G0->D0->G1C0 0 64M)", "push-dma-G0-G1C0-64M"),
+        ("(G0G1->G0->G2 0 64M)", "relay-gfx-G0G1-G2-64M-at-G0"),
+        ("(G1->G0.2->G0 8 64M)", "pull-gfx8-G1-G0-64M-at-G0.2"),
+        ("(G0->D0.3->G1 0 64M)", "push-dma-G0-G1-64M-at-D0.3"),
     ],
 )
 def test_names(text: str, name: str) -> None:
@@ -115,7 +128,7 @@ def test_push_sits_with_the_source_and_pull_with_the_destination(source: int, de
         assert pull.executor == Executor(letter, destination)
         assert push.sources == pull.sources == (Memory("G", source),)
         assert push.destinations == pull.destinations == (Memory("G", destination),)
-        assert (push.subexecutors, pull.subexecutors) == (3, 0)
+        assert (push.subexecutors, pull.subexecutors) == (3 if letter == "G" else 0, 0)
         assert {push.op, pull.op} == ({"local"} if source == destination else {"push", "pull"})
 
 
@@ -124,6 +137,31 @@ def test_host_memory_is_pushed_and_pulled_by_whoever_can_sit_there() -> None:
     assert Transfer.push(1, "C0", MIB, "dma").notation() == "(G1->D1->C0 0 1M)"
     assert Transfer.push("C0", 1, MIB, "cpu").notation() == "(C0->C0->G1 0 1M)"
     assert Transfer.pull(1, "C0", MIB, "cpu").notation() == "(G1->C0->C0 0 1M)"
+
+
+def test_several_ends_are_pushed_and_pulled_by_one_executor() -> None:
+    assert Transfer.push(0, (1, "C0", Memory("F", 2)), MIB, "dma").notation() == "(G0->D0->G1C0F2 0 1M)"
+    assert Transfer.pull("G1G2", 0, MIB).notation() == "(G1G2->G0->G0 0 1M)"
+    assert Transfer.pull("G1", "G0F0U0", MIB).notation() == "(G1->G0->G0F0U0 0 1M)"
+
+
+def test_who_shares_no_work_has_no_subexecutors() -> None:
+    assert parse_transfer("(G0->D0->G1 8 1M)") == parse_transfer("(G0->D0->G1 0 1M)")
+    assert parse_transfer("(G0->D0->G1 8 1M)").case_name() == "push-dma-G0-G1-1M"
+
+
+@pytest.mark.parametrize(
+    ("text", "owners"),
+    [
+        ("G0->G2->G1", {0, 1, 2}),
+        ("N->G1->G1", {1}),
+        ("C0->G1->G1", {HOST, 1}),
+        ("C0->C0->C1", {HOST}),
+        ("G3F4->G1->U2", {1, 2, 3, 4}),
+    ],
+)
+def test_who_takes_part(text: str, owners: set[int]) -> None:
+    assert parse_transfer(text, MIB).owners == owners
 
 
 @pytest.mark.parametrize(
@@ -146,6 +184,10 @@ def test_host_memory_is_pushed_and_pulled_by_whoever_can_sit_there() -> None:
         (Transfer.push, ("G0", "G1"), "warp", "unknown executor 'warp'"),
         (Transfer.push, ("Q0", "G1"), "gfx", "bad memory 'Q0'"),
         (Transfer.push, (-1, "G1"), "gfx", "bad memory index -1"),
+        (Transfer.push, ("G0G1", "G2"), "gfx", "push from G0G1: give memory of one place, where the executor can sit"),
+        (Transfer.pull, ("G0", ("C0", "G0")), "gfx", "pull into C0G0: give memory of one place"),
+        (Transfer.push, ((), "G0"), "gfx", "push from nothing: give memory of one place"),
+        (Transfer.push, ("C0", ("G0", "C1")), "gfx", "push from C0 by gfx, which runs on GPUs: use cpu"),
     ],
 )
 def test_an_executor_that_cannot_sit_there_is_refused_with_what_to_use(
@@ -171,13 +213,14 @@ def test_an_executor_that_cannot_sit_there_is_refused_with_what_to_use(
         ("C0", "C0", "N", 4, 0, "C0->C0->N: cpu needs memory at both ends; use gfx for N"),
         ("G0", "D0", "N", 4, 0, "dma needs memory at both ends"),
         ("N", "G0", "N", 4, 0, "N->G0->N moves nothing"),
-        ("G0 G1", "D0", "G0", 4, 0, "G0G1->D0->G0: dma takes exactly one source, not 2"),
-        ("G0 G1", "B0", "G0", 4, 0, "batch takes exactly one source, not 2"),
-        (" ".join(["G0"] * 9), "G0", "G0", 4, 0, "gfx takes 1 to 8 sources, not 9"),
-        ("G0", "D0", " ".join(["G1"] * 9), 4, 0, "dma takes 1 to 8 destinations, not 9"),
-        ("G0", "G0", "", 4, 0, "gfx takes 1 to 8 destinations, not 0"),
+        ("G0 G1", "D0", "G1", 4, 0, "G0G1->D0->G1: dma takes exactly one source, not 2"),
+        ("G1", "D0", "G0 G2", 4, 0, "G1->D0->G0G2: dma has to own all sources or all destinations"),
+        ("G0", "G0", "", 4, 0, "G0->G0->: gfx takes 1 to 8 destinations, not 0"),
         ("", "C0", "C0", 4, 0, "cpu takes 1 to 8 sources, not 0"),
-        ("G0 N", "G0", "G1", 4, 0, "null memory (N) stands alone, it is no source beside others"),
+        (" ".join(["G0"] * 9), "G0", "G0", 4, 0, "gfx takes 1 to 8 sources, not 9"),
+        ("G0", "G0", " ".join(["G0"] * 99), 4, 0, "gfx takes 1 to 8 destinations, not 99"),
+        ("G0 N", "G0", "G0", 4, 0, "G0N->G0->G0: null memory (N) stands alone, not among other sources"),
+        ("G0", "G0", "N N", 4, 0, "null memory (N) stands alone, not among other destinations"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(
@@ -213,6 +256,9 @@ G0, G1, BY = Memory("G", 0), Memory("G", 1), Executor("G", 0)
         (lambda: Memory("G", True), "bad memory index True after G"),
         (lambda: Memory(["G"], 0), "bad memory letter ['G']"),
         (lambda: Executor("G", None), "bad executor index None after G"),
+        (lambda: Executor("G", 0, "2"), "bad XCC index '2' after G0."),
+        (lambda: Executor("D", 1, -1), "bad DMA engine index -1 after D1."),
+        (lambda: Executor("C", 0, 1), "cpu has no parts to choose from, write 'C0'"),
         (lambda: parse_transfer(None), "bad Transfer None: write SRC->EXE->DST"),
         (lambda: parse_transfer("G1->G0->G0", "64M"), "bad size '64M' of G1->G0->G0"),
     ],

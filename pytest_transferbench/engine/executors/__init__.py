@@ -9,7 +9,7 @@ from pytest_transferbench.engine.executors import gfx
 from pytest_transferbench.engine.executors.base import Executor, ExecutorFile, Geometry, Operands, Place
 from pytest_transferbench.engine.memory_kinds import unsupported_memory, unsupported_threads
 from pytest_transferbench.node import HOST, Node
-from pytest_transferbench.transfer import AnyTransfer, Message, Transfer, TransferOrTest, executor_kind
+from pytest_transferbench.transfer import AnyTransfer, Message, Test, Transfer, TransferOrTest, executor_kind
 
 __all__ = [
     "Executor",
@@ -17,7 +17,6 @@ __all__ = [
     "Operands",
     "Place",
     "devices_of",
-    "ends_of",
     "file_of",
     "geometry_of",
     "gfx",
@@ -46,15 +45,9 @@ def link_of(transfer: Transfer | Message) -> tuple[int, int]:
     return transfer.owner_of(transfer.sources[0]), transfer.owner_of(transfer.destinations[0])
 
 
-def ends_of(transfer: Transfer | Message) -> tuple[int, ...]:
-    """Return who owns the sources and the destinations (devices or ``HOST``), each once."""
-    return tuple(dict.fromkeys(transfer.owner_of(memory) for memory in (*transfer.sources, *transfer.destinations)))
-
-
 def devices_of(transfer: AnyTransfer) -> set[int]:
     """Return the GPUs that ``transfer`` touches: where its ends are, and where it is carried out."""
-    ends = [end for each in transfer.transfers for end in ends_of(each)]
-    return {end for end in (*ends, transfer.executor.owner) if end != HOST}
+    return set(transfer.owners - {HOST})
 
 
 def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int = 1) -> str | None:
@@ -63,7 +56,30 @@ def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int = 1) -
     A function of recorded facts alone: nothing is opened or allocated to answer.
     """
     reasons = (_unsupported(each, node, sub_iterations) for each in transfer.transfers)
-    return next((reason for reason in reasons if reason is not None), None)
+    return _not_run_yet(transfer) or next((reason for reason in reasons if reason is not None), None)
+
+
+def _not_run_yet(transfer: TransferOrTest) -> str | None:
+    """Say what a Transfer or a Test may be, and no executor carries out."""
+    for each in transfer.transfers:
+        if each.executor.sub_index is not None:
+            return f"{each.notation()}: no executor is told which part of {each.executor.word} to use"
+    first = transfer.transfers[0]
+    for each in transfer.transfers[1:]:
+        for what, mine, common in (
+            ("executor", each.executor, first.executor),
+            ("op", each.op, first.op),
+            ("bytes", each.nbytes, first.nbytes),
+            ("subexecutors", each.subexecutors, first.subexecutors),
+        ):
+            if mine != common:
+                return f"{first.notation()} and {each.notation()} differ in {what}: such a Test is not run"
+    if isinstance(transfer, Test):
+        for each in transfer.transfers:
+            ends = (*each.sources, *each.destinations)
+            if each.executor.kind != "G" or len(ends) > 2 or any(memory.on == "none" for memory in ends):
+                return f"{each.notation()} in a Test: only gfx from one memory to another is run there"
+    return None
 
 
 def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
@@ -79,7 +95,7 @@ def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | N
             return reason
     if executor.on == "host" and (reason := unsupported_threads(executor.index, node)):
         return reason
-    for end in ends_of(transfer):
+    for end in sorted(transfer.owners):
         if executor.on == "device" and end != HOST and end != executor.owner:
             for one, other in ((executor.owner, end), (end, executor.owner)):
                 if not node.link(one, other).peer_access:
