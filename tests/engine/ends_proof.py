@@ -19,7 +19,7 @@ MOST_BYTES = 3 << 20
 
 def random_case(choice: random.Random, node: Node) -> Case:
     """Return a case that ``node`` can run: any executor, its counts of ends, odd sizes and offsets."""
-    devices = len(node.devices)
+    devices = min(4, len(node.devices))  # the others of an emulated node are the fault matrix's
     while True:
         kind = choice.choice(EXECUTORS)
         place = choice.randrange(devices) if kind.on == "device" else 0
@@ -27,9 +27,7 @@ def random_case(choice: random.Random, node: Node) -> Case:
         def ends(most: int) -> tuple[Memory, ...]:
             count = choice.choice((1, 1, 2, 3, most)) if most > 1 else 1
             return tuple(
-                Memory("C")
-                if choice.random() < 0.2
-                else Memory(choice.choice("GFU"), choice.randrange(len(node.devices)))
+                Memory("C") if choice.random() < 0.2 else Memory(choice.choice("GFU"), choice.randrange(devices))
                 for _ in range(count)
             )
 

@@ -27,7 +27,7 @@ def transfer(sources: str, executor: str, destinations: str, nbytes: int = 64 * 
 
 SEVERAL = [
     transfer("G0 G1", "G0", "G0"),
-    transfer("G0 G1 G2 C0 G4 G5 G6 F7", "G3", "G3"),
+    transfer("G0 G1 G2 C0 F0 F1 U2 G3", "G3", "G3"),
     transfer("G0", "G0", "G1 G2 G3"),
     transfer("G1 U2", "G0", "G0 G3 C0"),
     transfer("G0", "D0", "G1 G2 C0"),
