@@ -5,8 +5,8 @@
 // DRAINED (sc): the wave's data stores are acknowledged before the flag is stored;
 // WRITTEN_BACK (sc+wb): the same, and a system fence for every line;
 // FENCED (tf): all data, one system fence, all flags.
-// With TB_CHECKED payload is hashed and every word is compared; without it payload costs two operations, and what
-// arrived is added up: the sum of all timed words has one right value.
+// Every word is compared where it arrives. The sum of the words taken has one right value: it tells of those that nobody
+// took, or took twice, which no comparison sees. With TB_HASHED payload is hashed, else it costs two multiplications.
 //
 // An iteration is one message: the last of the receiver's blocks to have it all stores one 8-byte ACK, and no block of
 // the sender goes on before. So at most one message is under way, and a line is never overwritten unread. Flags only
@@ -28,7 +28,7 @@
 
 // What one side has to tell, in its own GPU's memory. `late` is iteration << 32 | block of the earliest wait that
 // ended without what it waited for, all ones if none did. `wrong_words`, `first`, `last` and `mask` are about 32-bit
-// words of the message, `first` being all ones where none is wrong; `sum` adds up its 8-byte words.
+// words of the message, `first` being all ones where none is wrong; `sum` adds up tb_place of its 8-byte words.
 struct tb_ll_report {
   tb_u64 late, wrong_words, first, last, mask, sum, wrong_bytes;
 };
@@ -52,41 +52,44 @@ __device__ inline void tb_give_up(tb_ll_report* report, tb_u32 iteration, tb_u32
   *leaving = 1;
 }
 
-// Word `index` of the message with this flag.
+// Tells word `index` of the message with this flag from all others, and adds up to what the host can work out.
+__device__ inline tb_u64 tb_place(tb_u64 index, tb_u64 flag) {
+  return index * 0x9E3779B97F4A7C15ull + flag * 0xD1B54A32D192ED03ull;
+}
+
+// What that word is.
 __device__ inline tb_u64 tb_payload(tb_u64 index, tb_u64 flag) {
-#if TB_CHECKED
+#if TB_HASHED
   tb_u64 x = index + flag * 0x9E3779B97F4A7C15ull;  // splitmix64's increment and finaliser
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   return x ^ (x >> 31);
 #else
-  return index * 0x9E3779B97F4A7C15ull + flag * 0xD1B54A32D192ED03ull;
+  return tb_place(index, flag);
 #endif
 }
 
 struct tb_taken {
-  tb_u64 sum;
-  tb_u32 wrong_words, wrong_bytes;
+  tb_u64 sum, wrong_words, wrong_bytes;
 };
 
-// Takes in one word that arrived, or none where `is_data` is false: what a thread has loaded is used in any case, so
-// that no path leads past the wait for it.
+// Takes in one word that arrived, or none where `is_data` is false: what a thread has loaded is looked at in any case, so
+// that no path leads past the wait for it. A wrong word is reported at once: no compiler moves that behind the barrier
+// before the ACK, and so every load is over before the ACK lets its line be overwritten.
 __device__ inline void tb_take(tb_taken& taken, tb_ll_report* report, bool is_data, tb_u64 index, tb_u64 flag,
                                tb_u64 word) {
-  taken.sum += is_data ? word : 0;
-#if TB_CHECKED
-  const tb_u64 difference = is_data ? word ^ tb_payload(index, flag) : 0;
-  if (!difference) return;
-  for (int half = 0; half < 2; ++half) {
-    const tb_u32 wrong = (tb_u32)(difference >> 32 * half);
-    if (!wrong) continue;
-    ++taken.wrong_words;
-    for (int byte = 0; byte < 4; ++byte) taken.wrong_bytes += (wrong >> 8 * byte & 255) != 0;
-    atomicMin(&report->first, 2 * index + half);
-    atomicMax(&report->last, 2 * index + half);
-    atomicOr(&report->mask, (tb_u64)wrong);
-  }
-#endif
+  const tb_u64 difference = word ^ tb_payload(index, flag);
+  taken.sum += is_data ? difference ^ tb_place(index, flag) : 0;
+  if (!difference || !is_data) return;
+  const tb_u32 low = (tb_u32)difference, high = (tb_u32)(difference >> 32);
+  tb_u64 bytes = difference | difference >> 4;  // the lowest bit of each tells, in the end, whether any was wrong
+  bytes |= bytes >> 2;
+  bytes |= bytes >> 1;
+  taken.wrong_words += (low != 0) + (high != 0);
+  taken.wrong_bytes += (bytes & 0x0101010101010101ull) * 0x0101010101010101ull >> 56;
+  atomicMin(&report->first, 2 * index + (low == 0));
+  atomicMax(&report->last, 2 * index + (high != 0));
+  atomicOr(&report->mask, (tb_u64)(low | high));
 }
 
 // A block's lines: in each of its turns a set of TB_ROWS, the sets of all blocks lying side by side. Blocks for which
@@ -321,8 +324,6 @@ TB_KERNEL(TB_THREADS, 1) tb_ll_receive(tb_u64* ring, tb_u64* ack, tb_u64* arrive
   for (tb_u32 i = 0; i < iterations; ++i) {
     const tb_u64 flag = first_flag + i;
     tb_receive_message(ring, share, flag, i, ticks, taken, report, &leaving);
-    // Never true but for chance, and that is harmless: the loads must be over before the ACK lets lines be overwritten.
-    if (taken.sum == 0x6C6C5F73756D6D65ull) report->sum = 0;
     __syncthreads();
     if (leaving) break;
     const tb_u64 all = (tb_u64)(i + 1) * share.workers;
@@ -331,22 +332,23 @@ TB_KERNEL(TB_THREADS, 1) tb_ll_receive(tb_u64* ring, tb_u64* ack, tb_u64* arrive
   }
   atomicAdd(&report->sum, taken.sum);
   if (!taken.wrong_words) return;
-  atomicAdd(&report->wrong_words, (tb_u64)taken.wrong_words);
-  atomicAdd(&report->wrong_bytes, (tb_u64)taken.wrong_bytes);
+  atomicAdd(&report->wrong_words, taken.wrong_words);
+  atomicAdd(&report->wrong_bytes, taken.wrong_bytes);
 }
 
 #if TB_ORDER == TB_PACKED
 
-// One line to and fro: the side that leads stores it in `theirs` and waits for it to come back in `mine`.
+// One line to and fro: the side that leads stores it in `theirs` and waits for it to come back in `mine`. Only that side
+// has a seed, the other one has 0: it cannot make the line, but only send back what came.
 // stamps[0] is when this side began, stamps[1 + i] when lap i was over.
-TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps, tb_ll_report* report, tb_u32 leads,
+TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps, tb_ll_report* report, tb_u64 seed,
                              tb_u32 laps, tb_u64 first_flag, tb_u64 ticks) {
   tb_u32 leaving = 0;
   tb_taken taken = {};
   tb_stamp(stamps, 0);
   for (tb_u32 i = 0; i < laps && !leaving; ++i) {
     const tb_u64 flag = first_flag + i;
-    if (leads) tb_put(theirs, tb_payload(i, flag), flag);
+    if (seed) tb_put(theirs, tb_payload(i, flag + seed), flag);
     tb_pair line = tb_load_pair(mine);
     tb_wait wait = {};
     while (!leaving && !tb_has_come(line, flag)) {
@@ -354,9 +356,9 @@ TB_KERNEL(1) tb_ll_ping_pong(tb_u64* theirs, const tb_u64* mine, tb_u64* stamps,
       line = tb_load_pair(mine);
     }
     if (leaving) break;
-    if (!leads) tb_put(theirs, tb_data(line), flag);
+    if (!seed) tb_put(theirs, tb_data(line), flag);
     tb_lap(stamps + 1 + i);
-    tb_take(taken, report, true, i, flag, tb_data(line));
+    if (seed) tb_take(taken, report, true, i, flag + seed, tb_data(line));
   }
   report->sum = taken.sum;
   report->wrong_words = taken.wrong_words;

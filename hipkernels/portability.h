@@ -136,7 +136,8 @@ __device__ inline bool tb_any(bool predicate) { return __builtin_amdgcn_ballot_w
 #else
 __device__ inline bool tb_any(bool predicate) { return __builtin_amdgcn_ballot_w32(predicate) != 0; }
 #endif
-// The lanes of a wave go together; only the compiler must be kept from moving accesses past this point.
+// The lanes of a wave go together. The compiler must have joined their branches here: it may otherwise lay the drain and
+// the flag that follow into each branch, and a flag then goes out before another branch's data.
 __device__ inline void tb_wave_sync() { __builtin_amdgcn_wave_barrier(); }
 #endif
 // Two neighbouring words, each whole. No compiler here but AMD's own knows one access of 16 bytes at system scope.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,6 +54,18 @@ PEERS = "peers"
 ONE_WAY, PING_PONG = "one-way", "ping-pong"
 PLACES = ("first", "second")
 """What the first two selected GPUs are called in a list of pairs."""
+
+_NOT_OF_MESSAGES = {
+    "samples": "iterations",
+    "subexecutors": "ll_blocks",
+    "ops": "",
+    "executors": "protocols",
+    "sub_iterations": "",
+    "rotate": "",
+    "offset": "",
+    "warm_cold": "",
+}
+"""Keywords of a mark that say nothing about messages, and what says it of them."""
 
 Unsupported = Callable[[AnyCase, Node], str | None]
 
@@ -147,6 +159,7 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
     keywords: dict[str, object] = {}
     transfers: tuple[AnyTransfer | str, ...] = ()
     for mark in marks:
+        _refuse_what_messages_ignore(mark.kwargs)
         keywords = {**mark.kwargs, **keywords}
         transfers = transfers or mark.args
     for transfer in transfers:
@@ -170,6 +183,17 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
         mark_text("variant", keywords.get("variant", "")),
         messages,
     )
+
+
+def _refuse_what_messages_ignore(keywords: Mapping[str, object]) -> None:
+    """Refuse a mark that asks for messages and in the same breath for what only Transfers have."""
+    given = next((name for name in keywords if name in _NOT_OF_MESSAGES), None)
+    if given is not None and keywords.get("messages"):
+        instead = _NOT_OF_MESSAGES[given]
+        raise ValueError(
+            f"@pytest.mark.transferbench({given}=..., messages=...): messages have no {given}, "
+            + (f"use {instead}" if instead else f"leave {given} out")
+        )
 
 
 def build_cases(

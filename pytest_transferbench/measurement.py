@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from pytest_transferbench.transfer import AnyTransfer, Message
 
@@ -54,7 +54,8 @@ class Fault:
 class Check:
     """The outcome of comparing one destination with what it must hold, or one read with its checksum.
 
-    Indices count 32-bit words from the start of the destination and are -1 where nothing was wrong.
+    Indices count 32-bit words from the start of the destination and are -1 where nothing was wrong, and where a sum
+    tells that something was: ``wrong_words`` and ``wrong_bytes`` are then the least that can be.
     ``wrong_bytes`` of the wrong words' bytes differ. ``xor_mask`` is the OR of (found xor expected) over all wrong
     words. ``found`` says in words what was there instead. ``guard_words`` and ``guard_bytes`` were overwritten around
     the destination, and ``guard_found`` says where. ``reread_agrees`` tells whether a second look through a DMA
@@ -74,6 +75,11 @@ class Check:
     guard_found: str = ""
     reread_agrees: bool | None = None
 
+    @classmethod
+    def of_sum(cls, what: str, words: int, found: str) -> Self:
+        """Return the outcome of adding up ``words`` words whose sum is not the right one."""
+        return cls(what, words, wrong_words=1, wrong_bytes=1, found=found)
+
     @property
     def passed(self) -> bool:
         return self.wrong_words == 0 and self.guard_words == 0
@@ -85,7 +91,8 @@ class Arm:
 
     ``seconds`` are per copy, one entry a sample, in the order taken; the other clocks are spans of the whole
     sample in seconds and ``nan`` where that clock was not there. ``copies`` is how many passes over the bytes a
-    sample held. ``rejected`` names every sample that was thrown out and why; those are not in ``seconds``.
+    sample held. Of Messages a sample is one iteration, and ``event_seconds`` is the one span of all, warm-ups included.
+    ``rejected`` names every sample that was thrown out and why; those are not in ``seconds``.
     """
 
     name: str
@@ -191,7 +198,7 @@ class Measurement:
 
     @property
     def wrong_words(self) -> int:
-        """Wrong 32-bit words over all checks, guard zones included."""
+        """Wrong 32-bit words over all checks, guard zones included; where a sum was wrong, the least there can be."""
         return sum(check.wrong_words + check.guard_words for check in self.checks)
 
     @property

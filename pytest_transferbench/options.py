@@ -25,6 +25,7 @@ from pytest_transferbench.transfer import (
     parse_sizes,
     protocols,
 )
+from pytest_transferbench.transfer.case import LONGEST_WAIT_SECONDS
 from pytest_transferbench.transfer.sizes import shortened, shown
 from pytest_transferbench.transfer.transfer import MAX_SUBEXECUTORS
 
@@ -37,7 +38,6 @@ MAX_COUNT = 1_000_000
 """The most samples, sub-iterations, warm-ups, blocks or iterations one may ask for."""
 RING_KINDS = {"uncached": "U", "fine": "F", "coarse": "G"}
 """Memory that an LL ring may lie in, and its letter."""
-MAX_TIMEOUT_SECONDS = 86_400
 MARK = "the mark"
 """What :attr:`Settings.sources` says of a value that a mark gave."""
 
@@ -206,8 +206,8 @@ def _timeout(text: str) -> Mapping[str, Any]:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
-        raise ValueError(f"bad timeout {shown(text)}: use seconds above 0, at most {MAX_TIMEOUT_SECONDS}")
+    if not 0 < seconds <= LONGEST_WAIT_SECONDS:
+        raise ValueError(f"bad timeout {shown(text)}: use seconds above 0, at most {LONGEST_WAIT_SECONDS}")
     return {"ll_timeout_seconds": seconds}
 
 
@@ -357,7 +357,8 @@ MARK_ONLY = {
     "same time; first and second in a list stand for the first two GPUs selected; config: the lines of a configuration "
     "file, and the default where the keyword config names one",
     "messages": "one-way or ping-pong: the argument transfer is a Message, sent by LL flag protocols between the GPUs "
-    "of every pair; ops and executors do not matter then",
+    "of every pair; ops, executors, subexecutors, samples, sub_iterations, rotate, offset and warm_cold do not matter "
+    "then",
     "control": "True for a case that shows an artefact on purpose: it is measured and never judged or a baseline",
     "variant": "a word at the end of the ids, to tell two functions' cases of one Transfer apart",
     "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",

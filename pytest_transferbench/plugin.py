@@ -293,9 +293,10 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
         return []
     selected = [item for item in items if _is_ours(item)]
     to_run = [item for item in selected if not item.get_closest_marker("skip")]
-    seconds = run.estimate(case for item in to_run if (case := _case_of(item)))
+    known = [case for item in to_run if (case := _case_of(item))]
+    seconds = run.estimate(known)
     count = f"transferbench: {len(selected)} of {run.items} transfer cases selected, {len(to_run)} to run"
-    above = _header(config) if config.get_verbosity() >= 0 else []
+    above = [*_header(config), *header.message_lines(known)] if config.get_verbosity() >= 0 else []
     # Items that name their Transfers only when they run have no estimate.
     return [*above, f"{count}, {_duration(seconds)}" if seconds else count, *run.notes]
 

@@ -41,6 +41,14 @@ def test_p10_is_the_bandwidth_that_nine_samples_in_ten_reach(seconds: list[float
     assert measurement.p10_gbps <= measurement.gbps * (1 + 1e-9)
 
 
+@given(st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=300))
+def test_p99_is_the_time_that_one_sample_in_a_hundred_exceeds(seconds: list[float]) -> None:
+    measurement = measured(arms=(Arm("steady", 1, tuple(seconds)),))
+    assert measurement.p99_seconds == pytest.approx(np.quantile(seconds, 0.99))
+    assert measured(arms=(Arm("steady", 1, tuple(seconds[:1])),)).p99_seconds == seconds[0]
+    assert measurement.to_json()["figures"]["p99_seconds"] == measurement.p99_seconds
+
+
 def test_an_arm_that_was_not_measured_has_no_figure() -> None:
     measurement = measured(gbps={})
     assert measurement.arm("cold") is None

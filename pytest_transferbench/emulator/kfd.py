@@ -91,6 +91,8 @@ def _write_cpu(model: NodeModel, folder: Path, index: int, gpu_nodes: list[int])
 
 def _write_gpu(model: NodeModel, folder: Path, gpu: int, cpu: int, first_gpu: int) -> None:
     device = model.device
+    levels = ((2, device.l2_cache_bytes), (3, device.last_level_cache_bytes))
+    caches = [(level, nbytes) for level, nbytes in levels if nbytes]
     domain, bus, slot, function = (int(part, 16) for part in device.pci[gpu].replace(".", ":").split(":"))
     others = [other for other in range(device.count) if other != gpu]
     by_pcie = [other for other in others if model.link_type(gpu, other) == LINK_TYPE_PCIE]
@@ -99,7 +101,7 @@ def _write_gpu(model: NodeModel, folder: Path, gpu: int, cpu: int, first_gpu: in
         "cpu_cores_count": 0,
         "simd_count": device.compute_units * device.simds_per_compute_unit,
         "mem_banks_count": 1,
-        "caches_count": 2,
+        "caches_count": len(caches),
         "io_links_count": 1 + len(by_xgmi),
         "p2p_links_count": len(by_pcie),
         "cpu_core_id_base": 0,
@@ -122,7 +124,7 @@ def _write_gpu(model: NodeModel, folder: Path, gpu: int, cpu: int, first_gpu: in
         "drm_render_minor": 128 + gpu,
         "hive_id": 0xE0E0_0000_0000_FFFF if by_xgmi else 0,
         "num_sdma_engines": device.copy_engines,
-        "num_sdma_xgmi_engines": 14 if by_xgmi else 0,
+        "num_sdma_xgmi_engines": device.xgmi_copy_engines,
         "num_sdma_queues_per_engine": 8,
         "num_cp_queues": 24,
         "max_engine_clk_fcompute": device.clock_mhz,
@@ -144,7 +146,7 @@ def _write_gpu(model: NodeModel, folder: Path, gpu: int, cpu: int, first_gpu: in
     for number, other in enumerate(by_pcie):
         where = folder / "p2p_links" / str(number)
         _write_link(where, model, node, first_gpu + other, IO_LINK_PCIE, model.link(gpu, other).link_class, weight=40)
-    for number, (level, nbytes) in enumerate(((2, device.l2_cache_bytes), (3, device.last_level_cache_bytes))):
+    for number, (level, nbytes) in enumerate(caches):
         _write_cache(folder / "caches" / str(number), level, nbytes)
 
 

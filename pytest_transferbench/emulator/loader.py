@@ -70,16 +70,28 @@ class Activation:
 
         Raises :class:`EmulatorError` for a range that leaves its allocation and for device memory without large BAR.
         """
+        return self.end_host_copy(self.begin_host_copy(destinations, sources, nbytes, threads))
+
+    def begin_host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> int:
+        """Copy as :meth:`host_copy`, but leave the host's clock alone: other copies may begin at the same time.
+
+        Returns a handle for :meth:`end_host_copy`, which must be called once.
+        """
         to, of = ((ctypes.c_void_p * len(ends))(*ends) for ends in (destinations, sources))
-        seconds = float(
-            self._native.transferbench_emulator_host_copy(to, len(destinations), of, len(sources), nbytes, threads)
+        refused = ctypes.c_int()
+        handle = self._native.transferbench_emulator_begin_host_copy(
+            to, len(destinations), of, len(sources), nbytes, threads, ctypes.byref(refused)
         )
-        if seconds < 0:
+        if not handle:
             raise EmulatorError(
                 f"host copy of {nbytes} bytes from {_addresses(sources)} to {_addresses(destinations)} with {threads} "
-                f"threads refused: hipError {-int(seconds)}"
+                f"threads refused: hipError {-refused.value}"
             )
-        return seconds
+        return int(handle)
+
+    def end_host_copy(self, handle: int) -> float:
+        """Move the host's clock to the end of a copy that was begun, and return the virtual seconds it took."""
+        return float(self._native.transferbench_emulator_end_host_copy(handle))
 
     def prefer_numa_node(self, numa_node: int | None) -> None:
         """Set this thread's memory policy on the emulated host: pinned memory that asks for it comes from that node."""
@@ -198,9 +210,11 @@ def _load(made: Build) -> ctypes.CDLL:
         ) from None
     native = libraries[0]
     native.transferbench_emulator_host_clock.restype = ctypes.c_double
-    native.transferbench_emulator_host_copy.restype = ctypes.c_double
+    begin, end = native.transferbench_emulator_begin_host_copy, native.transferbench_emulator_end_host_copy
+    begin.restype = ctypes.c_void_p
     ends = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)
-    native.transferbench_emulator_host_copy.argtypes = [*ends, *ends, ctypes.c_size_t, ctypes.c_int]
+    begin.argtypes = [*ends, *ends, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_int)]
+    end.restype, end.argtypes = ctypes.c_double, [ctypes.c_void_p]
     native.transferbench_emulator_moved_bytes.restype = ctypes.c_uint64
     native.transferbench_emulator_moved_bytes.argtypes = [ctypes.c_int, ctypes.c_int]
     native.transferbench_emulator_numa_node_of.argtypes = [ctypes.c_void_p]

@@ -27,6 +27,8 @@ RESIDENT_POOL_BYTES = 4 << 30
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
 MOST_US = 1e6
+LEAST_DUPLEX = 0.5
+"""Of a link that carries one way at a time."""
 MOST_CACHE_BYTES = 512 << 20
 """Before a cold copy twice the cache of both ends is touched, which has to fit into the pool beside the slices."""
 MOST_NUMA_NODE = 1023
@@ -66,6 +68,7 @@ class DeviceModel:
     last_level_cache_bytes: int
     large_bar: bool
     copy_engines: int
+    xgmi_copy_engines: int
     pci_device_id: int
     pci: tuple[str, ...]
     numa_nodes: tuple[int, ...]
@@ -83,8 +86,10 @@ class DeviceModel:
 
 @dataclass(frozen=True)
 class LinkModel:
-    """One class of link: ``usable_gbps`` is what a copy gets, ``raw_gbps`` what the wire carries.
+    """One class of link: ``raw_gbps`` is what the wire carries, ``usable_gbps`` what a copy gets.
 
+    A copy engine gets ``dma_gbps`` where that is another figure. While data flow both ways, each way gets ``duplex`` of
+    its rate.
     ``first_us`` passes until the first data of a shader that reads over it come, or those of one that only stores.
     ``first_store_us`` passes until the stores of a shader that also reads flow; it waits for its reads meanwhile.
     ``one_way_us`` passes until a store is seen at the far end; as long again until its sender knows.
@@ -96,6 +101,8 @@ class LinkModel:
     one_way_us: float
     raw_gbps: float | None = None
     first_store_us: float = 0.0
+    dma_gbps: float | None = None
+    duplex: float = 1.0
     hops: int = 1
 
 
@@ -114,22 +121,51 @@ class GfxModel:
 
 @dataclass(frozen=True)
 class DmaModel:
-    """One copy engine: a copy takes ``issue_us`` + bytes / min(``rate_gbps``, link)."""
+    """One copy engine: a copy takes ``issue_us`` + bytes / min(``rate_gbps``, link).
+
+    With ``small`` a copy of up to ``small.max_bytes`` takes sqrt(``issue_us``^2 + (bytes / min(``small.rate_gbps``,
+    link))^2), and a larger one ``small.large_setup_us`` + bytes / min(``rate_gbps``, link).
+    """
 
     issue_us: float
     rate_gbps: float
     peer_minimum_bytes: int
+    small: SmallCopies | None
+
+
+@dataclass(frozen=True)
+class SmallCopies:
+    """What copies up to a size take where that is another curve, whether engine or shader makes them."""
+
+    max_bytes: int
+    rate_gbps: float
+    large_setup_us: float
+
+
+@dataclass(frozen=True)
+class BatchModel:
+    """A call of several copies: ``call_us``, then one copy after another, each with ``issue_us`` in the place of DMA's.
+
+    An issue of None is that of DMA.
+    """
+
+    call_us: float = 0.0
+    issue_us: float | None = None
 
 
 @dataclass(frozen=True)
 class CpuModel:
-    """The host's processor: rates are those of one of its ``threads``."""
+    """The host's processor: rates are those of one of its ``threads``.
+
+    ``memory_gbps`` is what all that read its memory, and again all that write it, get together; None limits nothing.
+    """
 
     name: str
     threads: int
     local_gbps: float
     to_device_gbps: float
     from_device_gbps: float
+    memory_gbps: float | None
 
 
 @dataclass(frozen=True)
@@ -147,6 +183,7 @@ class NodeModel:
     cache_hit_gbps: float | None
     """What reads get that hit the cache before a GPU's memory, which all its partitions share; None: not modelled."""
     dma: DmaModel
+    batch: BatchModel
     cpu: CpuModel
     enqueue_us: float
     synchronize_us: float
@@ -192,6 +229,8 @@ class NodeModel:
     def runtime_text(self, *, compiler: str, kernel_cache: Path, include_folder: Path) -> str:
         """Return the model as the lines that the C++ runtime reads: seconds, bytes, bytes a second."""
         device, gfx, dma, cpu = self.device, self.gfx, self.dma, self.cpu
+        small = dma.small or SmallCopies(0, dma.rate_gbps, dma.issue_us)
+        batch_issue_us = dma.issue_us if self.batch.issue_us is None else self.batch.issue_us
         cache_bytes = device.last_level_cache_bytes if self.cache_hit_gbps else 0
         lines = [
             f"name {self.name}",
@@ -204,7 +243,7 @@ class NodeModel:
             f"compute_units {device.compute_units}",
             f"xccs {device.xccs}",
             f"wavefront {device.wavefront}",
-            f"copy_engines {device.copy_engines}",
+            f"copy_engines {device.copy_engines} {device.xgmi_copy_engines}",
             f"pci_device_id {device.pci_device_id}",
             f"clock_khz {device.clock_mhz * 1000}",
             f"memory_clock_khz {device.memory_clock_mhz * 1000}",
@@ -225,7 +264,10 @@ class NodeModel:
             f"enqueue {self.enqueue_us / 1e6!r}",
             f"synchronize {self.synchronize_us / 1e6!r}",
             f"dma {dma.issue_us / 1e6!r} {dma.rate_gbps * 1e9!r} {dma.peer_minimum_bytes}",
-            f"cpu {cpu.threads} {cpu.local_gbps * 1e9!r} {cpu.to_device_gbps * 1e9!r} {cpu.from_device_gbps * 1e9!r}",
+            f"small_copies {small.max_bytes} {small.rate_gbps * 1e9!r} {small.large_setup_us / 1e6!r}",
+            f"batch {self.batch.call_us / 1e6!r} {batch_issue_us / 1e6!r}",
+            f"cpu {cpu.threads} {cpu.local_gbps * 1e9!r} {cpu.to_device_gbps * 1e9!r} {cpu.from_device_gbps * 1e9!r} "
+            f"{(cpu.memory_gbps or 0) * 1e9!r}",
         ]
         for index in range(device.count):
             lines.append(
@@ -239,7 +281,8 @@ class NodeModel:
                 kind = self.link_type(source, destination)
                 lines.append(
                     f"link {source} {destination} {link.link_class} {link.usable_gbps * 1e9!r} {link.first_us / 1e6!r} "
-                    f"{link.first_store_us / 1e6!r} {link.one_way_us / 1e6!r} {kind} {link.hops}"
+                    f"{link.first_store_us / 1e6!r} {link.one_way_us / 1e6!r} {kind} {link.hops} "
+                    f"{(link.dma_gbps or link.usable_gbps) * 1e9!r} {link.duplex!r}"
                 )
         return "\n".join(lines) + "\n"
 
@@ -347,6 +390,10 @@ class _Table:
             return None
         return self._number(key, LEAST_GBPS, MOST_GBPS, or_else="0 (unknown) or ")
 
+    def share(self, key: str, least: float, default: float) -> float:
+        """Take a part of the whole, from ``least`` to 1."""
+        return self._number(key, least, 1, default)
+
     def time_us(self, key: str, default: float | None = None) -> float:
         return self._number(key, 0, MOST_US, default)
 
@@ -417,7 +464,7 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
     device = _device(top.table("device"), where)
     links = _links(top.table("link"))
     pairs, default_link = _pairs(top.table("links"), where, device, links)
-    dma, cpu, host = (top.table(key) for key in ("dma", "cpu", "host"))
+    cpu, host = (top.table(key) for key in ("cpu", "host"))
     model = NodeModel(
         name=name,
         description=description,
@@ -427,20 +474,22 @@ def _build(name: str, data: Mapping[str, Any], where: str) -> NodeModel:
         default_link=default_link,
         gfx=_gfx(top.table("gfx")),
         cache_hit_gbps=_cache(top.table("cache"), links["local"]) if "cache" in top.names() else None,
-        dma=DmaModel(dma.time_us("issue_us"), dma.rate("rate_gbps"), dma.size("peer_minimum", 0, 1 << 40)),
+        dma=_dma(top.table("dma")),
+        batch=_batch(top.table("batch")) if "batch" in top.names() else BatchModel(),
         cpu=CpuModel(
             name=cpu.text("name"),
             threads=cpu.whole("threads", 1, 4096),
             local_gbps=cpu.rate("local_gbps"),
             to_device_gbps=cpu.rate("to_device_gbps"),
             from_device_gbps=cpu.rate("from_device_gbps"),
+            memory_gbps=cpu.optional_rate("memory_gbps"),
         ),
         enqueue_us=host.time_us("enqueue_us"),
         synchronize_us=host.time_us("synchronize_us"),
         faults=_faults(top.take("fault", list, []), where, device.count),
         extends=top.take("extends", str, ""),
     )
-    for table in (dma, cpu, host, top):
+    for table in (cpu, host, top):
         table.done()
     return model
 
@@ -452,6 +501,28 @@ def _cache(table: _Table, local: LinkModel) -> float:
         least = f"at least link.local.usable_gbps = {local.usable_gbps:g}"
         table.refuse("hit_gbps", hit_gbps, f"{least}: a cache is no slower than the memory behind it")
     return hit_gbps
+
+
+def _dma(table: _Table) -> DmaModel:
+    curve = {"small_max", "small_gbps", "large_setup_us"} & set(table.names())
+    dma = DmaModel(
+        issue_us=table.time_us("issue_us"),
+        rate_gbps=table.rate("rate_gbps"),
+        peer_minimum_bytes=table.size("peer_minimum", 0, 1 << 40),
+        small=SmallCopies(
+            table.size("small_max", 1, 1 << 40), table.rate("small_gbps"), table.time_us("large_setup_us")
+        )
+        if curve
+        else None,
+    )
+    table.done()
+    return dma
+
+
+def _batch(table: _Table) -> BatchModel:
+    batch = BatchModel(table.time_us("call_us"), table.time_us("issue_us"))
+    table.done()
+    return batch
 
 
 def _gfx(table: _Table) -> GfxModel:
@@ -487,6 +558,7 @@ def _device(table: _Table, where: str) -> DeviceModel:
         last_level_cache_bytes=table.size("last_level_cache", 0, MOST_CACHE_BYTES),
         large_bar=table.take("large_bar", bool),
         copy_engines=table.whole("copy_engines", 1, 64),
+        xgmi_copy_engines=table.whole("xgmi_copy_engines", 0, 64, 0),
         pci_device_id=table.whole("pci_device_id", 1, 0xFFFF),
         pci=tuple(table.take("pci", list)),
         numa_nodes=tuple(table.take("numa_nodes", list)),
@@ -553,6 +625,8 @@ def _links(table: _Table) -> dict[str, LinkModel]:
             one_way_us=link.time_us("one_way_us"),
             raw_gbps=link.rate_or_unknown("raw_gbps"),
             first_store_us=link.time_us("first_store_us", 0.0),
+            dma_gbps=link.optional_rate("dma_gbps"),
+            duplex=link.share("duplex", LEAST_DUPLEX, 1.0),
             hops=link.whole("hops", 0, 64, 1),
         )
         link.done()

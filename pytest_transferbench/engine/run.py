@@ -374,7 +374,7 @@ class _Run:
             self._keep(Check(arm, words))
         else:
             said = f"checksum {found:#x} instead of {expected:#x}"
-            self._keep(Check(arm, words, wrong_words=words, wrong_bytes=4 * words, found=said))
+            self._keep(Check.of_sum(arm, words, said))
 
     def _sum_of(self, slice_index: int, source: int) -> int:
         if self.own_data is not None:

@@ -29,7 +29,7 @@ PESSIMISTIC_BYTES_PER_SECOND = 0.25e9
 """Far below any link, and below what an emulated node really copies on one busy CPU."""
 ARMS = 3
 LAUNCHES = 4
-"""Launches of a message case: the checked one, and the timed one, which is tried three times."""
+"""Launches of a message case: the trial, and the timed one, which is tried three times."""
 EMULATED_MESSAGE_BYTES_PER_SECOND = 2e6
 """Below what an emulated node sends on one busy CPU."""
 COPIES = 6

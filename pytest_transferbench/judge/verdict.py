@@ -166,8 +166,8 @@ def _what_is_wrong(check: Check) -> str:
         if check.first >= 0:
             parts.append(f"{check.wrong_words} of {check.words} words wrong ({_count(check.wrong_bytes, 'byte')})")
             parts.append(f"first {check.first}, last {check.last}, mask 0x{check.xor_mask:08x}")
-        else:  # a checksum tells that something is wrong, not where
-            parts.append(f"the {check.words} words read are not those of the source")
+        else:  # a sum tells that something is wrong, neither how much nor where
+            parts.append(f"at least {check.wrong_words} of {check.words} words wrong")
         if check.found:
             parts.append(f"found: {check.found}")
     if check.guard_words:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 ORDERS = {"packed": 0, "drained": 1, "written back": 2, "fenced": 3}
 """``TB_ORDER`` of ``ll.hip``."""
-PAYLOAD_STEP, PAYLOAD_TURN = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
-"""Word ``i`` of the message with flag ``f`` is ``i * step + f * turn`` modulo 2**64, where it is not hashed."""
+PLACE_STEP, PLACE_TURN = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
+"""``tb_place`` of word ``i`` of the message with flag ``f`` is ``i * step + f * turn`` modulo 2**64."""
 MODULUS = 2**64
-CHECKED_ITERATIONS = 2
-"""Messages compared word by word before the timed ones: the second overwrites what the first has left."""
+TRIAL_ITERATIONS = 2
+"""Hashed messages before the timed ones: the second overwrites what the first has left."""
+LEADERS_SEED = 0x6A09E667F3BCC909
+"""What only the side that leads a ping-pong is told: it is in every lap's line, added to the flag."""
 NEVER = MODULUS - 1
 """What a report says of a wait that nobody gave up, and of a wrong word that nobody saw."""
 
@@ -32,7 +34,7 @@ _ARRIVED_AT = 8 * _REPORT_WORDS
 _STAMPS_AT = 128
 """Where one side's own memory holds them, in bytes behind its report."""
 _ACK_BYTES = 256
-_FLAG_BITS = 32
+_LOW_HALF = 2**32
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Ring:
         self._ring_bytes = self.lines * message.protocol.line_bytes
         self._ring = take("ring", Memory(self.kind, message.destination.index), self._ring_bytes).pointer
         self._ack = take("ack", Memory(self.kind, message.source.index), _ACK_BYTES).pointer
-        own_bytes = _STAMPS_AT + 8 * (1 + max(CHECKED_ITERATIONS, case.warmups + case.samples))
+        own_bytes = _STAMPS_AT + 8 * (1 + max(TRIAL_ITERATIONS, case.warmups + case.samples))
         self._sender_report = take("sender", Memory("G", message.source.index), own_bytes).pointer
         self._receiver_report = take("receiver", Memory("G", message.destination.index), own_bytes).pointer
 
@@ -103,34 +105,37 @@ class Ring:
             blocks=self.case.blocks,
             block_threads=BLOCK_THREADS,
             ring_kind=self.kind,
-            checked=self.case.validate == "each",
+            hashed=self.case.validate == "each",
             link_class=str(self.link.link_class),
         )
 
-    def send(self, iterations: int, *, checked: bool) -> Launch:
+    def send(self, iterations: int, *, hashed: bool) -> Launch:
         """Send ``iterations`` messages, one after the other; blocking. Raises ``RuntimeFault``.
 
-        With ``checked`` the payload is hashed and every word is compared where it arrives.
+        Every word is compared where it arrives; with ``hashed`` it takes longer to make.
         """
         first_flag = self._next_flags(iterations)
         count = (np.uint32(self.lines), np.uint32(iterations), np.uint64(first_flag))
         ring, ack = np.uint64(self._ring), np.uint64(self._ack)
         arrived = np.uint64(self._receiver_report + _ARRIVED_AT)
-        receive = self._kernel(self.receiver.index, "tb_ll_receive", checked)
-        send = self._kernel(self.sender.index, "tb_ll_send", checked)
+        receive = self._kernel(self.receiver.index, "tb_ll_receive", hashed)
+        send = self._kernel(self.sender.index, "tb_ll_send", hashed)
         to_receive = (ring, ack, arrived, np.uint64(self._receiver_report))
         to_send = (ring, ack, np.uint64(self._sender_report + _STAMPS_AT), np.uint64(self._sender_report))
         return self._run(receive, to_receive, send, to_send, count, first_flag, self.case.blocks, BLOCK_THREADS)
 
-    def ping_pong(self, laps: int, *, checked: bool) -> Launch:
-        """Send one line to and fro ``laps`` times; blocking. Raises ``RuntimeFault``."""
+    def ping_pong(self, laps: int, *, hashed: bool) -> Launch:
+        """Send one line to and fro ``laps`` times; blocking. Raises ``RuntimeFault``.
+
+        The sender compares what comes back: the receiver cannot make it.
+        """
         first_flag = self._next_flags(laps)
         there, back = np.uint64(self._ring), np.uint64(self._ack)
-        answer = self._kernel(self.receiver.index, "tb_ll_ping_pong", checked)
-        lead = self._kernel(self.sender.index, "tb_ll_ping_pong", checked)
+        answer = self._kernel(self.receiver.index, "tb_ll_ping_pong", hashed)
+        lead = self._kernel(self.sender.index, "tb_ll_ping_pong", hashed)
         stamps = [np.uint64(report + _STAMPS_AT) for report in (self._receiver_report, self._sender_report)]
-        to_answer = (back, there, stamps[0], np.uint64(self._receiver_report), np.uint32(0))
-        to_lead = (there, back, stamps[1], np.uint64(self._sender_report), np.uint32(1))
+        to_answer = (back, there, stamps[0], np.uint64(self._receiver_report), np.uint64(0))
+        to_lead = (there, back, stamps[1], np.uint64(self._sender_report), np.uint64(LEADERS_SEED))
         count = (np.uint32(laps), np.uint64(first_flag))
         return self._run(answer, to_answer, lead, to_lead, count, first_flag, 1, 1)
 
@@ -162,7 +167,7 @@ class Ring:
                 runtime.launch(send, blocks, threads, (*to_send, *count, ticks[1]), sender.stream)
                 runtime.record(sender.stop, sender.stream)
             runtime.synchronize(sender.stream)
-        except RuntimeFault:
+        except BaseException:  # Ctrl-C between the launches, too
             # A receiver to which nobody sends gives up by itself; its memory must not go before it has.
             with contextlib.suppress(RuntimeFault):
                 runtime.synchronize(self._receiving)
@@ -188,18 +193,21 @@ class Ring:
         self.receiver.synchronize()
 
     def _next_flags(self, count: int) -> int:
-        """Return the first of ``count`` flags that nobody has used; LL carries their low half, which must not wrap."""
+        """Return the first of ``count`` flags that nobody has used.
+
+        LL carries their low half: it must not wrap, and where it were 0, a ring of zeros would have it already.
+        """
         first = self.bench.next_nonce(count)
-        while first >> _FLAG_BITS != (first + count) >> _FLAG_BITS:
+        while first % _LOW_HALF + count > _LOW_HALF or first % _LOW_HALF == 0:
             first = self.bench.next_nonce(count)
         return first
 
-    def _kernel(self, device: int, name: str, checked: bool) -> Kernel:
-        return self.runtime.compile(device, "ll", (name,), self._defines(checked))[name]
+    def _kernel(self, device: int, name: str, hashed: bool) -> Kernel:
+        return self.runtime.compile(device, "ll", (name,), self._defines(hashed))[name]
 
-    def _defines(self, checked: bool) -> dict[str, int]:
+    def _defines(self, hashed: bool) -> dict[str, int]:
         protocol = self.case.transfer.protocol
-        return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_CHECKED": int(checked)}
+        return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_HASHED": int(hashed)}
 
     @staticmethod
     def _report(words: npt.NDArray[np.uint64]) -> Report:

@@ -8,7 +8,9 @@ from textwrap import TextWrapper
 
 from pytest_transferbench.node import HOST, Device, Node
 from pytest_transferbench.options import Settings, environment_lines
-from pytest_transferbench.transfer import format_size
+from pytest_transferbench.transfer import AnyCase, MessageCase, format_size
+
+_SIZES_SHOWN = 12
 
 
 def header_lines(
@@ -28,6 +30,20 @@ def header_lines(
     lines += [f"{name} belongs to somebody else here: use --transfer-{name[2:]}" for name in short_forms_taken]
     lines += environment_lines(settings, environment)
     return [f"transferbench: {lines[0]}", *(f"  {line}" for line in lines[1:])]
+
+
+def message_lines(cases: Iterable[AnyCase]) -> list[str]:
+    """Return a line on the Messages among ``cases``, if any: what a Transfer's settings say is not about them."""
+    messages = [case for case in cases if isinstance(case, MessageCase)]
+    if not messages:
+        return []
+    sizes = sorted({case.transfer.nbytes for case in messages})
+    counts = sorted({(case.samples, case.warmups) for case in messages})
+    shown = " ".join(map(format_size, sizes))
+    if len(sizes) > _SIZES_SHOWN:
+        shown = f"{len(sizes)} sizes from {format_size(sizes[0])} to {format_size(sizes[-1])}"
+    iterations = ", ".join(f"{samples} iterations after {warmups}" for samples, warmups in counts)
+    return [f"  messages {shown}; {iterations}; nothing rotates"]
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from pytest_transferbench.report.transport import Record
-from pytest_transferbench.transfer import protocols
+from pytest_transferbench.transfer import format_size, protocols
 
 _RINGS = {"U": "uncached", "F": "fine-grained", "G": "coarse"}
 
@@ -22,6 +22,7 @@ def message_lines(records: Iterable[Record], verbosity: int) -> Iterator[str]:
             yield message_row(record) + (_more(record) if verbosity > 0 else "")
         if any(record["protocol"].endswith("-sc") and record["context"].get("runtime") == "cuda" for record in rows):
             yield "sc on NVIDIA: the flag is stored with release at system scope, there is no wait for the stores alone"
+        yield from _most_on_the_wire(rows)
         yield ""
 
 
@@ -41,18 +42,21 @@ def message_row(record: Record) -> str:
 
 def _caption(record: Record) -> str:
     source, destination = record["ends"]
-    ring = _RINGS.get(record["method"].get("ring_kind", ""), "unknown")
+    memory = _RINGS.get(record["method"].get("ring_kind", ""))  # none where it could not be had
     link_class = record["link_class"]
     if record["op"] == "pingpong":
-        return f"ping-pong {source} <-> {destination} ({link_class}), {ring} memory: half of a lap, median"
-    return f"messages {source} -> {destination} ({link_class}), {ring} ring: T includes the ACK's way back, median"
+        ring = f", {memory} memory" if memory else ""
+        return f"ping-pong {source} <-> {destination} ({link_class}){ring}: half of a lap, median"
+    ring = f", {memory} ring" if memory else ""
+    return f"messages {source} -> {destination} ({link_class}){ring}: T includes the ACK's way back, median"
 
 
 def _status(record: Record) -> str:
     """``[OK]`` is about the data, as in RCCL's tool; a verdict on the figure stands behind it."""
-    wrong = sum(check["wrong_words"] for check in record["checks"])
+    wrong = [check for check in record["checks"] if check["wrong_words"]]
     if wrong:
-        return f"[ERRORS: {wrong}]"
+        least = "at least " if any(check["first"] < 0 for check in wrong) else ""
+        return f"[ERRORS: {least}{sum(check['wrong_words'] for check in wrong)}]"
     if not record.has_bandwidth:
         return f"[{record.verdict}]"
     data = "[OK]" if record["validated"] else "[NOT CHECKED]"
@@ -62,12 +66,28 @@ def _status(record: Record) -> str:
 def _more(record: Record) -> str:
     if not record.has_bandwidth:
         return ""
-    context, parts = record["context"], [f"p99 {1e6 * record.figure('p99_seconds'):.2f} us"]
+    parts = [f"p99 {1e6 * record.figure('p99_seconds'):.2f} us"]
     if record["op"] == "push":
-        wire, ceiling = f"wire {context['wire_gbps']:.1f} GB/s", context.get("ceiling_gbps")
-        share = f" ({100 * float(record.gbps) / ceiling:.0f} % of the ceiling)" if ceiling else ""
-        parts.append(wire + share)
-    counted = context.get("link_bytes")
+        parts += [f"p10 {record.figure('p10_gbps'):.3f} GB/s", f"wire {_on_the_wire(record)}"]
+    counted = record["context"].get("link_bytes")
     if counted is not None and counted["claimed"]:
         parts.append(f"links sent {100 * counted['sent'] / counted['claimed']:.1f} % of the bytes claimed")
     return f" {', '.join(parts)}, {record['method']['samples']} iterations"
+
+
+def _most_on_the_wire(rows: Iterable[Record]) -> Iterator[str]:
+    """How near the links' rate the messages came, flags and unused parts of lines included."""
+    sent = [record for record in rows if record["op"] == "push" and record.has_bandwidth]
+    if sent:
+        most = max(sent, key=lambda record: float(record["context"]["wire_gbps"]))
+        name = f"{protocols(most['protocol'])[0].title} {format_size(most['nbytes'])}"
+        yield f"most on the wire: {_on_the_wire(most)}, by {name}"
+
+
+def _on_the_wire(record: Record) -> str:
+    context = record["context"]
+    text = f"{context['wire_gbps']:.3f} GB/s ({100 * context['wire_efficiency']:.4g} % data"
+    if context.get("ceiling_gbps"):  # it is that of the data in full lines
+        share = context["wire_gbps"] * protocols(record["protocol"])[0].wire_efficiency / context["ceiling_gbps"]
+        text += f", {100 * share:.3g} % of the ceiling"
+    return f"{text})"

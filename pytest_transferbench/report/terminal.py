@@ -29,6 +29,8 @@ def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | N
     figure = f"{float(record.gbps):8.1f} GB/s"
     if not record.has_bandwidth:  # a control that its test lets pass
         figure = record.verdict
+    elif record["op"] == "pingpong":
+        figure = f"{1e6 * record.figure('seconds'):9.2f} us half round trip"
     elif record["protocol"]:
         figure = f"{1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
     word = f"PASSED {figure}{' control' if record['control'] else ''}"

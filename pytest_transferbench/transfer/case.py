@@ -21,6 +21,9 @@ NOMINAL_GBPS: Mapping[str, int] = {
 }
 """About what a link class carries one way, in GB/s. It only sizes samples: it is never a ceiling or a floor."""
 
+LONGEST_WAIT_SECONDS = 86400
+"""No wait is worth more than a day."""
+
 MIN_COPIES = 4
 MAX_COPIES = 250
 """With the gate, stamps and events a stream then holds at most 256 operations."""
@@ -112,8 +115,11 @@ class MessageCase:
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("warmups", 0), ("most_blocks", 1)):
             _check_count(self, name, least)
-        if not 0 < self.timeout_seconds < math.inf:
-            raise ValueError(f"bad timeout_seconds {self.timeout_seconds}: use a positive number")
+        seconds = self.timeout_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_WAIT_SECONDS:
+            raise ValueError(
+                f"bad timeout_seconds {shown(seconds)}: use a number above 0, at most {LONGEST_WAIT_SECONDS}"
+            )
         if self.ring_kind not in ("", "U", "F", "G"):
             raise ValueError(f"bad ring_kind {shown(self.ring_kind)}: use U, F or G, or nothing to leave it to the GPU")
         _check_judging(self.validate, floor_gbps=self.floor_gbps)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_transferbench.transfer.ends import Executor, Memory
-from pytest_transferbench.transfer.protocol import LL, Protocol, protocols
+from pytest_transferbench.transfer.protocol import LL, PROTOCOLS, Protocol, protocols
 from pytest_transferbench.transfer.sizes import MAX_BYTES, format_size, parse_size, shown, whole
 from pytest_transferbench.transfer.transfer import End, as_memory, case_name
 
@@ -31,9 +31,12 @@ class Message:
         for memory in (self.source, self.destination):
             if not isinstance(memory, Memory) or memory.kind != "G":
                 raise ValueError(f"bad end {memory} of message {ends}: messages go between GPUs, such as G0 and G1")
+        if self.protocol not in PROTOCOLS:
+            names = ", ".join(protocol.name for protocol in PROTOCOLS)
+            raise ValueError(f"bad protocol {shown(self.protocol)} of message {ends}: use Message.push with {names}")
         nbytes = whole(self.nbytes)
         if nbytes is None or not 0 < nbytes <= MAX_BYTES:
-            raise ValueError(f"bad size {shown(self.nbytes)} of message {ends}: a message has at least 1 byte")
+            raise ValueError(f"bad size {shown(self.nbytes)} of message {ends}: use 1 to {MAX_BYTES} bytes")
         object.__setattr__(self, "nbytes", nbytes)
         if self.round_trip and (self.protocol != LL or self.nbytes > LL.data_bytes):
             raise ValueError(

@@ -72,8 +72,8 @@ class MessageMethod(_Digested):
     """Everything about the way of measuring that two figures of a :class:`Message` must share to be compared.
 
     ``samples`` are the timed iterations, ``lines`` and ``blocks`` what a message is made of and sent by.
-    ``ring_kind`` is the letter of the memory that ring and ACK lie in. ``checked`` tells that every word was compared
-    in the timed iterations too, whose payload is then hashed.
+    ``ring_kind`` is the letter of the memory that ring and ACK lie in. ``hashed`` tells that the payload of the timed
+    iterations too was hashed.
     """
 
     version: int = METHOD_VERSION
@@ -84,7 +84,7 @@ class MessageMethod(_Digested):
     blocks: int
     block_threads: int
     ring_kind: str
-    checked: bool
+    hashed: bool
     link_class: str
 
 

@@ -62,7 +62,7 @@ def test_the_plugins_own_kernels_compile_unchanged(hip: Hip, source: str) -> Non
     defines = {
         "copy": ["-DTB_BLOCK=256", "-DTB_UNROLL=4"],
         "reduce": ["-DTB_BLOCK=256", "-DTB_UNROLL=4"],
-        "ll": ["-DTB_LINE=128", "-DTB_ORDER=1", "-DTB_CHECKED=1"],
+        "ll": ["-DTB_LINE=128", "-DTB_ORDER=1", "-DTB_HASHED=1"],
     }
     code, _ = hip.compile(hipkernels.source(source), ["-std=c++17", *defines.get(source, [])])
     hip.load(code)

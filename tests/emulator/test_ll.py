@@ -23,10 +23,10 @@ from tests.emulator.hip import Hip
 """
 
 
-@pytest.mark.parametrize("checked", [True, False], ids=["checked", "summed"])
+@pytest.mark.parametrize("hashed", [True, False], ids=["hashed", "plain"])
 @pytest.mark.parametrize("variant", ll.VARIANTS)
-def test_messages_arrive_in_wavefronts_of_64(hip: Hip, variant: str, checked: bool) -> None:
-    ll.check_all_sizes(hip, variant, checked=checked)
+def test_messages_arrive_in_wavefronts_of_64(hip: Hip, variant: str, hashed: bool) -> None:
+    ll.check_all_sizes(hip, variant, hashed=hashed)
 
 
 @pytest.mark.parametrize("variant", ll.VARIANTS)
@@ -35,8 +35,8 @@ def test_messages_arrive_in_wavefronts_of_32(run_child: Child, variant: str) -> 
         PREAMBLE
         + f"""
 hip = Hip(activate("gfx1250-spx"))
-for checked in (True, False):
-    ll.check_all_sizes(hip, {variant!r}, checked=checked)
+for hashed in (True, False):
+    ll.check_all_sizes(hip, {variant!r}, hashed=hashed)
 """
     )
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ for variant in ("ll", "ll128-sc", "ll128-tf"):
 def test_sixteen_mebibytes_come_out_as_on_mi300x(hip: Hip) -> None:
     """The row ``LL128-sc 16777216 B nlines=139811 nb=64 ... BW= 44.426 GB/s``."""
     nbytes = 16 << 20
-    first, second = (ll.exchange(hip, "ll128-sc", nbytes, 3, checked=False) for _ in range(2))
+    first, second = (ll.exchange(hip, "ll128-sc", nbytes, 3, hashed=False) for _ in range(2))
     assert (first.lines, first.blocks) == (139811, 64)
     assert nbytes / (statistics.median(first.laps) * 10) == pytest.approx(44.4, rel=0.02)
     since_launch = [[stamp - run.stamps[0] for stamp in run.stamps] for run in (first, second)]
@@ -81,7 +81,7 @@ def test_bytes_are_the_same_every_time(hip: Hip, variant: str) -> None:
     runs = []
     for _ in range(3):
         before = [hip.activation.moved_bytes(*way) for way in ways]
-        outcome = ll.exchange(hip, variant, 1 << 20, iterations, checked=False)
+        outcome = ll.exchange(hip, variant, 1 << 20, iterations, hashed=False)
         runs.append([hip.activation.moved_bytes(*way) - old for way, old in zip(ways, before, strict=True)])
     assert runs == [runs[0]] * 3
     message = outcome.lines * ll.VARIANTS[variant][0]
@@ -107,7 +107,7 @@ def test_laps_follow_the_model(hip: Hip, variant: str, nbytes: int) -> None:
         + bool(fences) * write_back
         + 2 * link.one_way_us
     )
-    outcome = ll.exchange(hip, variant, nbytes, 4, checked=False)
+    outcome = ll.exchange(hip, variant, nbytes, 4, hashed=False)
     assert outcome.laps == pytest.approx([lap_us * 100] * 4, abs=1.1)
 
 
@@ -117,7 +117,7 @@ def test_ping_pong_laps_are_two_ways(hip: Hip) -> None:
     hip.enable_peer(1, 0)
     report = struct.pack("8Q", ll.NOTHING, *[0] * 7)
     kernels = [
-        hip.kernel(ll.source(), "tb_ll_ping_pong", device=device, options=ll.options("ll", checked=True))
+        hip.kernel(ll.source(), "tb_ll_ping_pong", device=device, options=ll.options("ll", hashed=True))
         for device in (0, 1)
     ]
     with (
@@ -131,8 +131,8 @@ def test_ping_pong_laps_are_two_ways(hip: Hip) -> None:
         hip.stream(1) as far,
     ):
         counts = ctypes.c_uint(laps), first_flag, 30 * ll.TICKS_A_SECOND
-        following = (here, there, far_stamps, far_report, ctypes.c_uint(0), *counts)
-        leading = (there, here, near_stamps, near_report, ctypes.c_uint(1), *counts)
+        following = (here, there, far_stamps, far_report, 0, *counts)
+        leading = (there, here, near_stamps, near_report, 12345, *counts)
         assert hip.launch(kernels[1], 1, 1, *following, stream=far) == SUCCESS
         hip.set_device(0)
         assert hip.launch(kernels[0], 1, 1, *leading, stream=near) == SUCCESS
@@ -161,4 +161,4 @@ def test_lost_flags_end_both_kernels_at_their_deadline(hip: Hip, variant: str, r
     sending = ll.source((right, wrong))
     outcome = ll.exchange(hip, variant, 8 << 20, 3, deadline_seconds=deadline, sending=sending)
     assert [late >> 32 for late in outcome.late] == [0, 0], "the iteration of both"
-    assert outcome.seconds < deadline + 5, "on a busy machine all these threads wait for their turn too"
+    assert outcome.seconds < deadline + 1

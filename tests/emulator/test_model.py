@@ -108,6 +108,67 @@ def test_caches_translations_and_units_are_read(tmp_path: Path) -> None:
     assert classes(model) == {(0, 1): "near", (0, 2): "xgmi", (1, 2): "xgmi"}
 
 
+def test_engines_batches_and_both_ways_are_like_one_copy_by_default(tmp_path: Path) -> None:
+    model = load_model("mi300x-8")
+    assert (model.dma.small, model.batch.call_us, model.batch.issue_us) == (None, 0, None)
+    assert (model.links["host"].dma_gbps, model.links["host"].duplex) == (None, 1)
+    assert model.cpu.memory_gbps is None
+    without = write(tmp_path, "extends = 'mi210-pcie-2'")
+    assert load_model(without).device.xgmi_copy_engines == 0
+
+
+def test_engines_batches_and_both_ways_are_read(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        extends = "mi300x-8"
+        [device]
+        xgmi_copy_engines = 3
+        [link.xgmi]
+        dma_gbps = 55
+        duplex = 0.9
+        [dma]
+        issue_us = 6
+        small_max = "512K"
+        small_gbps = 40
+        large_setup_us = 8
+        [batch]
+        call_us = 0.25
+        issue_us = 5
+        [cpu]
+        memory_gbps = 300
+        """,
+    )
+    model = load_model(path)
+    assert model.device.xgmi_copy_engines == 3
+    assert (model.links["xgmi"].dma_gbps, model.links["xgmi"].duplex) == (55, 0.9)
+    assert model.dma.small is not None
+    small = model.dma.small
+    assert (small.max_bytes, small.rate_gbps, small.large_setup_us) == (512 << 10, 40, 8)
+    assert (model.batch.call_us, model.batch.issue_us) == (0.25, 5)
+    assert model.cpu.memory_gbps == 300
+    text = model.runtime_text(compiler="/usr/bin/g++", kernel_cache=tmp_path, include_folder=tmp_path)
+    lines = dict(line.split(" ", 1) for line in text.splitlines() if not line.startswith(("link", "device ")))
+    assert lines["copy_engines"] == "2 3"
+    assert lines["small_copies"] == f"{512 << 10} {40e9!r} {8e-6!r}"
+    assert lines["batch"] == f"{0.25e-6!r} {5e-6!r}"
+    assert lines["cpu"].endswith(f" {300e9!r}")
+    xgmi = text.partition("\nlink 0 1 ")[2].split("\n", 1)[0]
+    assert xgmi.endswith(f" {55e9!r} 0.9")
+
+
+def test_mi355x_and_mi210_are_what_they_are_called(tmp_path: Path) -> None:
+    mi355x, mi210 = load_model("mi355x-8"), load_model("mi210-pcie-2")
+    assert (mi355x.device.count, mi355x.device.arch.partition(":")[0]) == (8, "gfx950")
+    assert set(classes(mi355x).values()) == {"xgmi"}
+    assert (mi210.device.count, mi210.device.arch.partition(":")[0]) == (2, "gfx90a")
+    assert (classes(mi210), mi210.device.numa_nodes) == ({(0, 1): "pcie"}, (0, 0))
+    gpus = [path for path in write_topology(mi210, tmp_path).iterdir() if (path / "gpu_id").read_text() != "0\n"]
+    levels = [[properties(cache / "properties")["level"] for cache in (gpu / "caches").iterdir()] for gpu in gpus]
+    assert levels == [[2], [2]], "what a GPU has not is not in its files"
+    assert [properties(gpu / "properties")["caches_count"] for gpu in gpus] == [1, 1]
+
+
 def test_partitions_have_the_default_link_unless_told_otherwise(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -294,6 +355,20 @@ MINE = "extends = 'mi300x-8'\n"
             "[links]\n'0-1' = 'xgmi'\n'1-0' = 'host'",
             "links.1-0 = 'host' and links.0-1 = 'xgmi': a pair's link is the same both ways, name it once",
         ),
+        ("[device]\nxgmi_copy_engines = 65", "device.xgmi_copy_engines = 65 must be a whole number from 0 to 64"),
+        ("[link.xgmi]\ndma_gbps = 0", "link.xgmi.dma_gbps = 0 must be a number from 1e-06 to 1e+06"),
+        ("[link.xgmi]\nduplex = 0.49", "link.xgmi.duplex = 0.49 must be a number from 0.5 to 1"),
+        ("[link.xgmi]\nduplex = 1.01", "link.xgmi.duplex = 1.01 must be a number from 0.5 to 1"),
+        ("[dma]\nsmall_gbps = 50", "dma.small_max is missing"),
+        ("[dma]\nsmall_max = '1M'\nlarge_setup_us = 9", "dma.small_gbps is missing"),
+        ("[dma]\nsmall_max = '1M'\nsmall_gbps = 50", "dma.large_setup_us is missing"),
+        ("[dma]\nsmall_max = '0'\nsmall_gbps = 50\nlarge_setup_us = 9", "dma.small_max = '0' must be a size from *"),
+        ("[dma]\nsmall_max = '1M'\nsmall_gbps = -1\nlarge_setup_us = 9", "dma.small_gbps = -1 must be a number from *"),
+        ("[batch]\ncall_us = 1", "batch.issue_us is missing"),
+        ("[batch]\ncall_us = -1\nissue_us = 5", "batch.call_us = -1 must be a number from 0 to 1e+06"),
+        ("[batch]\ncall_us = 1\nissue_us = 5\nserial = true", "batch.serial is no key of a node model"),
+        ("batch = 1", "batch = 1 must be a table"),
+        ("[cpu]\nmemory_gbps = 'x'", "cpu.memory_gbps = 'x' must be a number from 1e-06 to 1e+06"),
         ("[cpu]\nthreads = 9999999", "cpu.threads = 9999999 must be a whole number from 1 to 4096"),
         ("[dma]\npeer_minimum = '9T'", 'dma.peer_minimum = \'9T\' must be a size from "0" to "1024G"'),
         (
@@ -384,7 +459,11 @@ def test_the_runtime_is_given_seconds_and_bytes(tmp_path: Path) -> None:
     assert float(lines["launch"]) == pytest.approx(model.gfx.launch_us * 1e-6)
     assert lines["memory"] == str(4 << 30)
     assert sum(line.startswith("link ") for line in text.splitlines()) == 9 * 9
-    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 0.0 {1e-6!r} 4 1" in text.splitlines()
+    assert f"link 0 1 xgmi 48600000000.0 {4e-6!r} 0.0 {1e-6!r} 4 1 48600000000.0 0.951" in text.splitlines()
+    assert lines["copy_engines"] == "2 14"
+    assert lines["small_copies"].startswith("0 ")
+    assert lines["batch"] == f"0.0 {6.08e-6!r}"
+    assert lines["cpu"].endswith(" 0.0")
     assert float(lines["write_back"]) == pytest.approx(model.gfx.write_back_us * 1e-6)
     assert lines["wavefront"] == "64"
     assert (lines["cold_remote_read"], lines["translation_reach"]) == ("0.0", "0")

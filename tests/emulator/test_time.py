@@ -158,13 +158,14 @@ def test_an_idle_gap_ends_the_overlap(hip: Hip) -> None:
 def test_a_wait_for_another_stream_ends_the_overlap(hip: Hip, gate: Gate) -> None:
     """The copy follows the wait without a gap, and the wait the copy before it with one."""
     short, long = 64 << 10, 8 << 20
-    here, there = hip.malloc(long), hip.malloc(long)
-    copy = hip.kernel(COPY, "copy")
-    held, done = hip.kernel(GATE, "gate"), hip.event()
-    with hip.stream() as stream, hip.stream() as other:
+    here, there = hip.malloc(short), hip.malloc(short)
+    ends = hip.malloc(long, device=1), hip.malloc(long, device=1)
+    copy, copy_beside = hip.kernel(COPY, "copy"), hip.kernel(COPY, "copy", device=1)
+    held, done = hip.kernel(GATE, "gate", device=1), hip.event(1)
+    with hip.stream() as stream, hip.stream(1) as other:
         launch = lambda: hip.launch(copy, 8, 128, here, there, short // 16, stream=stream)  # noqa: E731  # a value here
         assert hip.launch(held, 1, 1, gate.flag, gate.epoch + 1, stream=other) == SUCCESS
-        assert hip.launch(copy, 8, 128, here, there, long // 16, stream=other) == SUCCESS
+        assert hip.launch(copy_beside, 8, 128, *ends, long // 16, stream=other) == SUCCESS
         hip.ok("hipEventRecord", done, other)
         wait = lambda: hip.code("hipStreamWaitEvent", stream, done, ctypes.c_uint(0))  # noqa: E731  # a value here
         alone, waited, after, behind = event_times(hip, gate, stream, [launch, wait, launch, launch])
@@ -172,8 +173,8 @@ def test_a_wait_for_another_stream_ends_the_overlap(hip: Hip, gate: Gate) -> Non
     assert waited > 0
     expected = [copy_seconds(hip, "local", short, behind_another=b) for b in (False, False, True)]
     assert [alone, after, behind] == pytest.approx(expected, rel=EXACT)
-    hip.ok("hipFree", here)
-    hip.ok("hipFree", there)
+    for pointer in (here, there, *ends):
+        hip.ok("hipFree", pointer)
 
 
 def test_an_empty_kernel_costs_its_launch(hip: Hip, gate: Gate) -> None:

@@ -201,7 +201,7 @@ def test_a_read_that_skips_a_slice_has_the_wrong_sum(bench: Bench) -> None:
 
     transfer = parse_transfer("G1->G0->N", nbytes=MIB)
     check = corrupt_check(measured(bench, transfer, mutants.ReadsTheNextSlice, **SMALL))
-    assert check.wrong_words == MIB // 4
+    assert (check.wrong_words, check.first) == (1, -1)  # at least: a sum counts nothing
     assert check.found.startswith("checksum 0x")
 
 

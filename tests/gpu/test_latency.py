@@ -7,7 +7,7 @@ import pytest
 from pytest_transferbench.engine import Bench
 from pytest_transferbench.transfer import LL, PROTOCOLS, Protocol
 from tests.latency import proof
-from tests.latency.test_measure import EVERY_SIZE, size_id
+from tests.latency.test_measure import EVERY_SIZE, ONE_OF_EACH_KIND, size_id
 
 
 @pytest.mark.parametrize(("protocol", "nbytes"), EVERY_SIZE, ids=size_id)
@@ -29,19 +29,38 @@ def test_5000_iterations_are_no_limit(any_bench: Bench) -> None:
     proof.assert_whole(any_bench, proof.message_case(any_bench, LL, 8, samples=5000))
 
 
-def test_a_lost_flag_is_a_timeout_that_names_it(any_bench: Bench) -> None:
-    proof.assert_flag_lost(any_bench)
+@pytest.mark.parametrize(("broken", "said"), proof.LOST, ids=[str(broken) for broken, _ in proof.LOST])
+def test_what_is_lost_is_a_timeout_that_names_it(any_bench: Bench, broken: proof.Broken, said: str) -> None:
+    proof.assert_timeout(any_bench, broken, said)
 
 
-def test_a_lost_ack_is_a_timeout_that_names_it(any_bench: Bench) -> None:
-    proof.assert_ack_lost(any_bench)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
+@pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
 def test_a_flipped_word_is_corrupt_with_its_count(any_bench: Bench, protocol: Protocol) -> None:
     proof.assert_flipped_word_is_counted(any_bench, protocol)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=size_id)
-def test_a_word_flipped_while_time_counts_is_corrupt(any_bench: Bench, protocol: Protocol) -> None:
-    proof.assert_flipped_timed_word_changes_the_sum(any_bench, protocol)
+def test_a_word_flipped_while_time_counts_is_corrupt_with_its_count(any_bench: Bench, protocol: Protocol) -> None:
+    proof.assert_flipped_timed_word_is_counted(any_bench, protocol)
+
+
+@pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
+def test_words_swapped_while_time_counts_are_corrupt(any_bench: Bench, protocol: Protocol) -> None:
+    proof.assert_swapped_timed_words_are_counted(any_bench, protocol)
+
+
+@pytest.mark.parametrize("protocol", ONE_OF_EACH_KIND, ids=size_id)
+def test_a_word_that_nobody_took_is_noticed(any_bench: Bench, protocol: Protocol) -> None:
+    proof.assert_word_left_out_is_noticed(any_bench, protocol)
+
+
+def test_what_comes_back_wrong_is_counted(any_bench: Bench) -> None:
+    proof.assert_wrong_lap_is_counted(any_bench)
+
+
+def test_what_comes_back_is_what_was_sent(any_bench: Bench) -> None:
+    proof.assert_answer_made_up_is_wrong(any_bench)
+
+
+def test_a_lap_that_nobody_compared_is_noticed(any_bench: Bench) -> None:
+    proof.assert_lap_left_out_is_noticed(any_bench)

@@ -13,7 +13,7 @@ from pytest_transferbench.isolation.deadlines import (
     Watchdog,
     deadline_seconds,
 )
-from pytest_transferbench.transfer import Case, Test, parse_transfer
+from pytest_transferbench.transfer import Case, Message, MessageCase, Test, parse_transfer
 from tests.plugin.fake_machine import FakeMachine
 
 NODE = FakeMachine().node()
@@ -41,6 +41,21 @@ def test_all_transfers_of_a_test_have_their_time() -> None:
         for test in (Test.pull_from_peers(0, range(count), 1 << 30) for count in (2, 8))
     )
     assert seven - BASE_SECONDS == pytest.approx(7 * (one - BASE_SECONDS))
+
+
+def message_seconds(nbytes: str, *, emulated: str | None = None, **settings: float) -> float:
+    case = MessageCase(Message.push("ll", 0, 1, nbytes), **settings)  # type: ignore[arg-type]
+    return deadline_seconds(case, FakeMachine(emulated=emulated).node(), False) - BASE_SECONDS
+
+
+def test_a_message_has_the_time_of_every_wait_and_of_every_byte_it_may_send() -> None:
+    """Of the trial, and of the timed messages three times."""
+    long, short = (message_seconds("8", timeout_seconds=timeout) for timeout in (50.0, 10.0))
+    assert long - short == pytest.approx(4 * 40)
+    assert short > 4 * 10
+    for emulated, rate in ((None, 0.25e9), ("mi300x-8", 2e6)):
+        large, small = (message_seconds(nbytes, emulated=emulated, samples=6, warmups=4) for nbytes in ("64M", "1M"))
+        assert large - small == pytest.approx(4 * 10 * (63 << 20) / rate)
 
 
 def test_the_first_item_also_opens_the_runtime() -> None:

@@ -133,11 +133,11 @@ def test_corruption_is_counted_and_located() -> None:
 
 
 def test_a_wrong_checksum_claims_no_place() -> None:
-    check = dataclasses.replace(GOOD_CHECK, what="steady", wrong_words=16 * MIB, found="checksum 0x5 instead of 0x6")
+    check = Check.of_sum("steady", GOOD_CHECK.words, "checksum 0x5 instead of 0x6")
     assert verdicts(measured("(G1->G0->N 0 64M)", checks=(check,))) == [
         (
             "CORRUPT",
-            "the 16777216 words read are not those of the source, found: checksum 0x5 instead of 0x6, in steady",
+            "at least 1 of 16777216 words wrong, found: checksum 0x5 instead of 0x6, in steady",
         )
     ]
 

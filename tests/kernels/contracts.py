@@ -6,10 +6,12 @@ counts for all lanes, and a branch that skips code for some lanes is a path like
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from tests.kernels.machine_code import Instruction, Kernel, follow, registers
+from tests.kernels.machine_code import Instruction, Kernel, amd_family, follow, registers
 
+_CLOCK = re.compile("s_memrealtime|MSG_RTN_GET_REALTIME|SR_GLOBALTIMER")
 MOST = 16
 """Loads under way at once are counted no further, so that there is an end to the states of a kernel."""
 
@@ -51,8 +53,11 @@ def is_ack(instruction: Instruction) -> bool:
 
 
 def _counter(kernel: Kernel, kind: str) -> str:
-    """The counter of the family that holds loads or stores: one for both before gfx10."""
-    return "vmcnt" if kernel.arch.startswith("gfx9") else kind + "cnt"
+    """The counter of the family that holds loads or stores."""
+    if not kernel.amd:
+        return ""
+    counters = {"gfx9": ("vmcnt", "vmcnt"), "gfx10": ("vmcnt", "vscnt"), "gfx12": ("loadcnt", "storecnt")}
+    return counters[amd_family(kernel.arch)][kind == "store"]
 
 
 def _is(kind: str) -> Test:
@@ -87,7 +92,9 @@ def _between_data_and_flag(kernel: Kernel, order: str) -> list[Step]:
         middle = {"sc": [_TOGETHER, _RELEASE], "sc+wb": [_TOGETHER, _FENCE], "tf": [_FENCE, _BARRIER]}
         return list(middle[order])
     drain, write_back = _drained(kernel), ("a write-back", _is_costly)
-    invalidate = ("an invalidate", lambda instruction: instruction.kind == "invalidate" and instruction.system)
+    invalidate = ("an invalidate", _invalidates)
+    if amd_family(kernel.arch) == "gfx10":  # nothing is left to be written back
+        return {"sc": [drain], "sc+wb": [drain, drain, invalidate], "tf": [drain, invalidate, _BARRIER]}[order]
     return {
         "sc": [drain],
         "sc+wb": [drain, write_back, drain, invalidate],
@@ -154,7 +161,7 @@ def _data_after_flag(flag_is_out: bool, instruction: Instruction) -> tuple[bool,
 
 def fences_where_due(kernel: Kernel, order: str) -> list[str]:
     """No more write-backs than the protocol pays for: none, one for every line, or one for the message."""
-    costly = _is_costly if kernel.amd else _FENCE[1]
+    costly = _costly(kernel)
     data_loops = _loops_of_stores(kernel, is_data_store)
     places = [block for block, each in enumerate(kernel.blocks) for one in each.instructions if costly(one)]
     inside = [block for block in places if any(block in loop for loop in data_loops)]
@@ -168,6 +175,17 @@ def fences_where_due(kernel: Kernel, order: str) -> list[str]:
     if len(places) != 1 or not kernel.innermost(places[0]):
         broken.append(f"{kernel.name}: {len(places)} write-backs, one an iteration is due")
     return broken
+
+
+def _costly(kernel: Kernel) -> Test:
+    """What a system fence has that nothing else has, and that takes its time."""
+    if not kernel.amd:
+        return _FENCE[1]
+    return _invalidates if amd_family(kernel.arch) == "gfx10" else _is_costly
+
+
+def _invalidates(instruction: Instruction) -> bool:
+    return instruction.kind == "invalidate" and instruction.system
 
 
 def _is_costly(instruction: Instruction) -> bool:
@@ -225,6 +243,21 @@ def complete_before_ack(kernel: Kernel) -> list[str]:
     return _some(kernel, data=is_data_load, acks=is_ack) or follow(kernel, (), step)
 
 
+def waits_end(kernel: Kernel) -> list[str]:
+    """No loop polls without ever looking at the clock."""
+
+    def polls(instruction: Instruction) -> bool:
+        packed = is_data_load(instruction) and instruction.place == "tb_receive_message"
+        return packed or is_poll(instruction) or is_poll_of_ack(instruction)
+
+    clocks = {*kernel.where(lambda instruction: bool(_CLOCK.search(instruction.text)))}
+    loops = {loop for block in kernel.where(polls) if (loop := kernel.innermost(block))}
+    blind = [
+        f"{kernel.name}: a loop of {len(loop)} blocks polls without a clock" for loop in loops if not loop & clocks
+    ]
+    return blind or _some(kernel, polls=polls)
+
+
 def under_way(kernel: Kernel, loads: Test, due: int) -> list[str]:
     """Somewhere in the kernel ``due`` of these loads are under way at once."""
     in_flight, most = _data_in_flight(kernel, loads), 0
@@ -246,7 +279,7 @@ def _data_in_flight(kernel: Kernel, loads: Test) -> Callable[[tuple[int, ...], I
     NVIDIA: by their registers; an instruction that names one is not issued before the load is over.
     """
     counter = _counter(kernel, "load")
-    counted = ("load", "store", "atomic") if counter == "vmcnt" else ("load",)
+    counted = ("load", "store", "atomic") if counter == _counter(kernel, "store") else ("load",)
 
     def amd(state: tuple[int, ...], instruction: Instruction) -> tuple[int, ...]:
         left = instruction.leaves(counter)

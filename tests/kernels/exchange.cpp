@@ -6,7 +6,7 @@ struct Message {
   tb_u64 *ring, *back, *ack, *arrived, *stamps;
   tb_ll_report *sender, *receiver;
   tb_u32 blocks, lines, iterations;
-  tb_u64 first_flag, ticks;
+  tb_u64 first_flag, ticks, seed;
 };
 
 static void send(void* arguments) {
@@ -29,7 +29,7 @@ extern "C" __attribute__((visibility("default"))) tb_u64 exchange(const weak::Se
 
 static void lead(void* arguments) {
   const Message& m = *static_cast<Message*>(arguments);
-  tb_ll_ping_pong(m.ring, m.back, m.stamps, m.sender, 1, m.iterations, m.first_flag, m.ticks);
+  tb_ll_ping_pong(m.ring, m.back, m.stamps, m.sender, m.seed, m.iterations, m.first_flag, m.ticks);
 }
 
 static void follow(void* arguments) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, TypeVar
 
 Kind = Literal["load", "store", "atomic", "write back", "invalidate", "fence", "wait", "barrier", "branch", "other"]
@@ -202,8 +202,22 @@ _AMD_WIDTHS = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4,
 _AMD_SPACES: dict[str, Space] = {"global": "global", "flat": "generic", "scratch": "private", "buffer": "private"}
 
 
+_AMD_OTHER_WAITS = re.compile(r"s_waitcnt_depctr|s_wait_(alu|event|(x|exp|sample|bvh)cnt)")
+"""Waits for nothing that moves between registers and the memory that is looked at here."""
+
+
+def amd_family(arch: str) -> str:
+    """Return ``gfx9``, ``gfx10`` or ``gfx12``, by which counters hold loads and stores: gfx11's are those of gfx10."""
+    families = {"gfx9": "gfx9", "gfx10": "gfx10", "gfx11": "gfx10", "gfx12": "gfx12"}
+    family = next((family for start, family in families.items() if arch.startswith(start)), None)
+    if family is None:
+        raise ValueError(f"cannot read the waits of {arch}: {', '.join(families)} are known")
+    return family
+
+
 def amd_kernels(assembly: str, arch: str, lines: Lines) -> dict[str, Kernel]:
-    """Read what clang wrote for an AMD GPU, with ``-gline-tables-only``."""
+    """Read what clang wrote for an AMD GPU, with ``-gline-tables-only``; ``ValueError`` for waits it cannot read."""
+    amd_family(arch)
     spills = {
         name: int(sgprs) + int(vgprs)
         for name, sgprs, vgprs in re.findall(
@@ -247,7 +261,7 @@ def _amd_instruction(text: str, arch: str, place: str, line: str) -> Instruction
         kind = "barrier"
     elif re.match(r"(buffer_wbl2|global_wb$)", operation):
         kind = "write back"
-    elif re.match(r"(buffer_inv|buffer_wbinv|global_inv)", operation):
+    elif re.match(r"(buffer_inv|buffer_wbinv|buffer_gl[01]_inv|global_inv)", operation):
         kind = "invalidate"
     elif found := re.match(r"(global|flat|scratch|buffer)_(load|store|atomic)", operation):
         space, kind = _AMD_SPACES[found[1]], found[2]  # type: ignore[assignment]
@@ -256,23 +270,31 @@ def _amd_instruction(text: str, arch: str, place: str, line: str) -> Instruction
     waits = _amd_waits(operation, operands)
     width = _AMD_WIDTHS.get(operation.rpartition("_")[2], 0)
     of_interest = space == "global" or kind in ("write back", "invalidate")
-    system = of_interest and _amd_system(set(operands.split()), arch, kind)
+    system = of_interest and _amd_system(operation, set(operands.split()), arch, kind)
     return Instruction(text, place, line, "wait" if waits else kind, space, width, system, waits)
 
 
-def _amd_system(bits: set[str], arch: str, kind: Kind) -> bool:
+def _amd_system(operation: str, bits: set[str], arch: str, kind: Kind) -> bool:
     """Whether these bits of an access mean system scope; being non-temporal is something else."""
     if bits & {"nt", "slc"} or any(bit.startswith("th:") for bit in bits):
         return False
     if arch.startswith("gfx90"):
         return kind in ("store", "write back", "invalidate") or "glc" in bits
+    if amd_family(arch) == "gfx10":  # stores go through to the L2, and so to the system; only the two L1s are passed by
+        if kind == "invalidate":
+            return operation == "buffer_gl1_inv"
+        return kind == "store" or bits >= ({"glc"} if arch.startswith("gfx11") else {"glc", "dlc"})
     return bits >= ({"sc0", "sc1"} if arch.startswith("gfx9") else {"scope:SCOPE_SYS"})
 
 
 def _amd_waits(operation: str, operands: str) -> tuple[tuple[str, int], ...]:
     if operation == "s_waitcnt":
         return tuple((counter, int(n)) for counter, n in re.findall(r"(\w+)\((\d+)\)", operands))
+    if operation == "s_waitcnt_vscnt":
+        return (("vscnt", int(operands.removeprefix("null, "), 0)),)
     if not (found := re.fullmatch(r"s_wait_(load|store|ds|km)cnt(_dscnt)?", operation)):
+        if operation.startswith("s_wait") and not _AMD_OTHER_WAITS.fullmatch(operation):
+            raise ValueError(f"cannot read what this waits for: {operation} {operands}")
         return ()
     count = int(operands, 0)
     if not found[2]:
@@ -331,6 +353,7 @@ def _nvidia_instruction(text: str, guard: str, place: str, line: str) -> Instruc
     return Instruction(text, place, line, kind, space, width, system, guard=guard)
 
 
-def registers(text: str) -> set[int]:
+@cache
+def registers(text: str) -> frozenset[int]:
     """Return the general registers that an NVIDIA instruction names."""
-    return {int(number) for number in re.findall(r"\bR(\d+)\b", text)}
+    return frozenset(int(number) for number in re.findall(r"\bR(\d+)\b", text))

@@ -5,6 +5,7 @@ No GPU is needed: clang-19 comes from Debian, ziglang's clang and NVIDIA's run-t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,14 +16,14 @@ from pytest_transferbench.latency.ring import ORDERS
 from pytest_transferbench.transfer import PROTOCOLS, Protocol, protocols
 from tests.kernels import contracts
 from tests.kernels.compilers import CompilationError, Compiled, Target, Workshop
-from tests.kernels.machine_code import Instruction
+from tests.kernels.machine_code import Instruction, Lines, amd_kernels
 
-GFX90A, GFX942, GFX1201 = (Target(arch, "clang-19") for arch in ("gfx90a", "gfx942", "gfx1201"))
+GFX90A, GFX942, GFX1100, GFX1201 = (Target(arch, "clang-19") for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201"))
 GFX950, GFX1250 = (Target(arch, "zig") for arch in ("gfx950", "gfx1250"))
 SM_90 = Target("sm_90", "nvrtc")
-TARGETS = (GFX90A, GFX942, GFX950, GFX1201, GFX1250, SM_90)
+TARGETS = (GFX90A, GFX942, GFX950, GFX1100, GFX1201, GFX1250, SM_90)
 AMD = TARGETS[:-1]
-MORE_TARGETS = tuple(Target(arch, "nvrtc") for arch in ("sm_75", "sm_80", "sm_100"))
+MORE_TARGETS = (Target("gfx1030", "clang-19"), *(Target(arch, "nvrtc") for arch in ("sm_75", "sm_80", "sm_100")))
 AHEAD = 4
 """``TB_AHEAD`` of ``ll.hip``."""
 KINDS = ("ll", "sc", "sc+wb", "tf")
@@ -58,10 +59,14 @@ CONTRACTS: dict[str, tuple[tuple[str, ...], Contract]] = {
     "fences where due": (KINDS, lambda made, order: contracts.fences_where_due(_send(made), order)),
     "system scope": (
         KINDS,
-        lambda made, order: contracts.system_scope(_send(made)) + contracts.system_scope(_receive(made)),
+        lambda made, order: [breach for kernel in made.kernels.values() for breach in contracts.system_scope(kernel)],
     ),
     "data after flag": (KINDS[1:], lambda made, order: contracts.data_after_flag_was_seen(_receive(made), order)),
     "complete before ACK": (KINDS, lambda made, order: contracts.complete_before_ack(_receive(made))),
+    "waits end": (
+        KINDS,
+        lambda made, order: [breach for kernel in made.kernels.values() for breach in contracts.waits_end(kernel)],
+    ),
     "loads under way": (KINDS, _loads_under_way),
     "polls under way": (KINDS[1:3], _polls_under_way),
     "stores back to back": (
@@ -76,8 +81,8 @@ CONTRACTS: dict[str, tuple[tuple[str, ...], Contract]] = {
 """Contracts by name: the kinds of protocol they are about, and what breaks them."""
 
 
-def defines(protocol: Protocol, checked: bool = False) -> dict[str, int]:
-    return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_CHECKED": int(checked)}
+def defines(protocol: Protocol, hashed: bool = False) -> dict[str, int]:
+    return {"TB_LINE": protocol.line_bytes, "TB_ORDER": ORDERS[protocol.order], "TB_HASHED": int(hashed)}
 
 
 def geometry(target: Target) -> dict[str, int]:
@@ -119,10 +124,10 @@ def test_a_protocol_is_what_its_code_does(workshop: Workshop, target: Target, pr
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_comparing_words_changes_no_order(workshop: Workshop, target: Target) -> None:
+def test_hashing_words_changes_no_order(workshop: Workshop, target: Target) -> None:
     need(target)
     (protocol,) = protocols("ll128-sc")
-    made = workshop.order(target, "ll", defines(protocol, checked=True)).result()
+    made = workshop.order(target, "ll", defines(protocol, hashed=True)).result()
     for name in ("data before flag", "system scope", "data after flag", "complete before ACK"):
         assert CONTRACTS[name][1](made, "sc") == []
 
@@ -197,6 +202,7 @@ LOAD = "return __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYST
 FENCE = "__device__ inline void tb_fence_system() { __threadfence_system(); }"
 SETTLE = '#define TB_SETTLE(loaded) asm volatile("" : "+v"(loaded))'
 UNSETTLED = "#define TB_SETTLE(loaded) (void)0"
+LOOKS = "{ return ++wait.polls % TB_POLLS_A_LOOK == 0; }"
 VECTOR = "typedef tb_u32 tb_v4 __attribute__((ext_vector_type(4)));"
 STRUCT = "struct alignas(16) tb_v4 { tb_u32 x, y, z, w; };"
 BOUNDS = '#define TB_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)'
@@ -216,6 +222,13 @@ MUTANTS = (
         "ll128-sc",
         (GFX1201, GFX1250),
         (("s_wait_storecnt", "s_wait_loadcnt"),),
+    ),
+    Mutant(
+        "drain of loads",
+        "data before flag",
+        "ll128-sc",
+        (GFX1100,),
+        (("s_waitcnt_vscnt null, 0x0", "s_waitcnt vmcnt(0)"),),
     ),
     Mutant("drain that leaves one", "data before flag", "ll128-sc", (GFX90A, GFX942), (("vmcnt(0)", "vmcnt(1)"),)),
     Mutant("flag does not release", "data before flag", "ll128-sc", (SM_90,), (("st.release.sys", "st.relaxed.sys"),)),
@@ -265,7 +278,20 @@ MUTANTS = (
         "complete before ACK",
         "ll128-tf",
         (SM_90,),
-        (("taken.sum += is_data ? word : 0;", ""),),
+        (
+            ("taken.sum += is_data ? difference ^ tb_place(index, flag) : 0;", ""),
+            ("if (!difference || !is_data) return;", "return;"),
+        ),
+    ),
+    *(
+        Mutant(
+            f"{protocol}: waits without a clock",
+            "waits end",
+            protocol,
+            (GFX942, SM_90),
+            ((LOOKS, "{ return false; }"),),
+        )
+        for protocol in ("ll", "ll128-sc", "ll128-tf")
     ),
     Mutant(
         "polls one after the other",
@@ -303,6 +329,23 @@ def test_a_contract_is_seen_broken(workshop: Workshop, mutant: Mutant, target: T
 def test_every_contract_is_seen_broken() -> None:
     """Those of the copy kernels stand for loads under way and for what is in registers: the same functions say so."""
     assert {mutant.contract for mutant in MUTANTS} == {"copies", *CONTRACTS} - {"in registers", "loads under way"}
+
+
+def test_a_wait_looks_at_the_clock_within_a_fraction_of_a_second() -> None:
+    """A poll takes some microseconds at most; a deadline is kept to a second."""
+    every = [int(polls) for polls in re.findall(r"#define TB_POLLS_A_LOOK (\d+)", hipkernels.source("ll"))]
+    assert len(every) == 3
+    assert max(every) <= 2**14
+
+
+def test_waits_that_nobody_can_read_are_refused() -> None:
+    """What were taken for no wait would be taken for a breach, or hide one."""
+    lines = Lines("ll.hip", "")
+    with pytest.raises(ValueError, match="cannot read the waits of gfx800"):
+        amd_kernels("", "gfx800", lines)
+    code = "tb_ll_send:  ; @tb_ll_send\n\ts_wait_newcnt 0x0\n.amdhsa_private_segment_fixed_size 0\n.Lfunc_end0:\n"
+    with pytest.raises(ValueError, match="cannot read what this waits for: s_wait_newcnt 0x0"):
+        amd_kernels(code, "gfx1201", lines)
 
 
 def test_a_kernel_that_does_not_compile_says_why() -> None:

@@ -61,6 +61,25 @@ def test_coarse_rings_are_refused_where_they_hang() -> None:
     assert unsupported(within, node(arch="gfx90a")) is None
 
 
+@pytest.mark.parametrize("old", [0, 1])
+def test_a_coarse_ring_hangs_where_either_end_keeps_what_it_stores(old: int) -> None:
+    whole = node()
+    devices = tuple(
+        dataclasses.replace(device, arch="gfx90a") if device.index == old else device for device in whole.devices
+    )
+    mixed = dataclasses.replace(whole, devices=devices)
+    assert "gfx90a" in refusal(unsupported, case(ring_kind="G"), mixed)
+
+
+@pytest.mark.parametrize(("protocol", "most"), [("ll", "16G"), ("ll128-tf", "240G")])
+def test_lines_that_kernels_cannot_count_are_refused(protocol: str, most: str) -> None:
+    message = Message.push(protocol, 0, 1, most)
+    assert unsupported(case(message), node()) is None
+    more = dataclasses.replace(message, nbytes=message.nbytes + 1)
+    said = refusal(unsupported, case(more), node())
+    assert said.endswith(f"takes 2147483649 lines: a message has at most 2147483648, {most} by {protocol}")
+
+
 @pytest.mark.parametrize("kind", ["U", "F"])
 def test_kinds_of_memory_are_amds(kind: str) -> None:
     assert "use --transfer-ll-memory=coarse on CUDA" in refusal(unsupported, case(ring_kind=kind), node(runtime="cuda"))

@@ -51,6 +51,7 @@ def test_the_seeds_row(run: RunPytest) -> None:
         [
             "messages G0 -> G1 (xGMI), uncached ring: T includes the ACK's way back, median",
             "LL128-sc     16777216 B nlines=139811   nb=64   T(A->B)=    45.20 us BW= 371.200 GB/s [[]OK]",
+            "most on the wire: 395.949 GB/s (93.75 % data, 99 % of the ceiling), by LL128-sc 16M",
             "",
             "verdicts: 1 NEW",
         ],
@@ -63,9 +64,53 @@ def test_verbose_says_what_went_over_the_wire(run: RunPytest) -> None:
     result.stdout.fnmatch_lines(
         [
             "*PASSED     45.20 us  371.200 GB/s*",
-            "*[[]OK] p99 45.20 us, wire 395.9 GB/s (99 % of the ceiling), 100 iterations",
+            "*p99 90.39 us, p10 296.960 GB/s, wire 395.949 GB/s (93.75 % data, 99 % of the ceiling), 100 iterations",
         ]
     )
+
+
+def test_verbose_says_what_the_links_counted(run: RunPytest, machine: FakeMachine) -> None:
+    machine.sent = 987
+    run(*ONE, "-v").stdout.fnmatch_lines(["*[[]OK] *, links sent 98.7 % of the bytes claimed, 100 iterations"])
+
+
+def test_data_that_nobody_looked_at_is_not_called_ok(run: RunPytest) -> None:
+    run(*ONE, "--transfer-validate=off").stdout.fnmatch_lines(["LL128-sc * [[]NOT CHECKED]"])
+
+
+def test_a_small_message_has_a_wire_bandwidth_that_can_be_read(run: RunPytest, machine: FakeMachine) -> None:
+    machine.gbps = 0.008
+    result = run(*SUITE, "--sizes=8", "-k", "push-ll128-sc-G0-G1", "-v")
+    result.stdout.fnmatch_lines(["*wire 0.128 GB/s (6.25 % data, 0.032 % of the ceiling), 100 iterations"])
+
+
+def test_the_row_that_moved_most_is_named_and_no_ceiling_is_made_up(run: RunPytest, machine: FakeMachine) -> None:
+    machine.link_gbps = None
+    result = run(*SUITE, "--sizes=16M", "-k", "ll64-sc-G0-G1 or ll128-sc-G0-G1 or pingpong-ll-G0-G1")
+    assert [line for line in result.outlines if line.startswith("most")] == [
+        "most on the wire: 424.230 GB/s (87.5 % data), by LL64-sc 16M"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "  messages 8 64 512 4K 32K 256K 1M 4M 16M 64M 128M; 100 iterations after 10; nothing rotates"),
+        (("--sizes=1..4K", "-k", "push-ll-G0"), "  messages 13 sizes from 1 to 4K; 100 iterations after 10; *"),
+        (("--transfer-emulate=x",), "  messages 8 1K 64K 1M; 3 iterations after 1; nothing rotates"),
+        (("-k", "pingpong", "--transfer-ll-iterations=7"), "  messages 8; 7 iterations after 10; nothing rotates"),
+    ],
+)
+def test_the_header_says_what_messages_are(
+    run: RunPytest, machine: FakeMachine, arguments: tuple[str, ...], says: str
+) -> None:
+    machine.emulated = "mi300x-8" if "--transfer-emulate=x" in arguments else None
+    run(*SUITE, *arguments, "--collect-only").stdout.fnmatch_lines([says, "transferbench: * transfer cases selected*"])
+
+
+def test_nothing_is_said_of_messages_that_are_none(run: RunPytest) -> None:
+    result = run("--pyargs", "pytest_transferbench.suites.test_p2p", "--gpus=0,1", "--collect-only")
+    assert not [line for line in result.outlines if line.startswith("  messages")]
 
 
 def test_nvidia_is_told_what_sc_is_there(run: RunPytest, machine: FakeMachine) -> None:
@@ -75,15 +120,22 @@ def test_nvidia_is_told_what_sc_is_there(run: RunPytest, machine: FakeMachine) -
     assert says not in run(*SUITE, "--sizes=16M", "-k", "push-ll128-tf-G0-G1").outlines
 
 
-def test_a_ping_pong_is_labelled_as_half_a_round_trip(run: RunPytest, machine: FakeMachine) -> None:
+def test_a_ping_pong_is_labelled_as_half_a_round_trip(
+    run: RunPytest, machine: FakeMachine, pytester: pytest.Pytester
+) -> None:
     machine.gbps = 0.008
-    result = run(*SUITE, "-k", "pingpong-ll-G0-G1")
+    result = run(*SUITE, "-k", "pingpong-ll-G0-G1", "-v", "--junitxml=j.xml")
     result.stdout.fnmatch_lines(
         [
+            "*PASSED      1.00 us half round trip*",
             "ping-pong G0 <-> G1 (xGMI), uncached memory: half of a lap, median",
-            "LL                  8 B nlines=1        nb=1    half round trip=     1.00 us [[]OK]",
+            "LL                  8 B nlines=1        nb=1    half round trip=     1.00 us [[]OK]*",
         ]
     )
+    found = {each.get("name"): each.get("value") for each in ET.parse(pytester.path / "j.xml").iter("property")}
+    assert float(str(found["transfer_half_round_trip_seconds"])) == pytest.approx(1e-6)
+    assert float(str(found["transfer_half_round_trip_p99_seconds"])) == pytest.approx(2e-6)
+    assert not found.keys() & {"transfer_seconds", "transfer_gbps", "transfer_p10_gbps", "transfer_wire_gbps"}
 
 
 def test_faster_than_the_wire_is_impossible(run: RunPytest, machine: FakeMachine) -> None:
@@ -104,6 +156,7 @@ def test_faster_than_the_wire_is_impossible(run: RunPytest, machine: FakeMachine
     ("changes", "says", "row"),
     [
         ({"wrong_words": 4}, "*CORRUPT: 4 of 279622 words wrong*", "LL128-sc * [[]ERRORS: 4]"),
+        ({"wrong_sum": True}, "*CORRUPT: at least 1 of 279622 words wrong*", "LL128-sc * [[]ERRORS: at least 1]"),
         (
             {"fault": "TIMEOUT LL128-sc 16M: block 3"},
             "*TIMEOUT: LL128-sc 16M: block 3",
@@ -133,8 +186,13 @@ def test_junit_and_journal(run: RunPytest, pytester: pytest.Pytester) -> None:
     assert found["transfer_key"] == "test_ll/push-ll128-sc-G0-G1-16M"
     assert float(str(found["transfer_gbps"])) == pytest.approx(371.2)
     assert float(str(found["transfer_seconds"])) == pytest.approx(16 * 2**20 / 371.2e9)
-    assert float(str(found["transfer_p99_seconds"])) == pytest.approx(16 * 2**20 / 371.2e9)
-    assert float(str(found["transfer_wire_gbps"])) == pytest.approx(371.2 * 128 / 120)
+    assert float(str(found["transfer_p99_seconds"])) == pytest.approx(2 * 16 * 2**20 / 371.2e9)
+    assert float(str(found["transfer_p10_gbps"])) == pytest.approx(371.2 / 1.25)
+    assert float(str(found["transfer_wire_gbps"])) == pytest.approx(371.2 * 139811 * 128 / 2**24)
+    assert float(str(found["transfer_wire_efficiency"])) == pytest.approx(2**24 / (139811 * 128))
+    assert float(str(found["transfer_ceiling_gbps"])) == pytest.approx(375)
+    assert found["transfer_protocol"] == "ll128-sc"
+    assert (found["transfer_lines"], found["transfer_blocks"]) == ("139811", "64")
     (item,) = read_journal(Path(pytester.path / "j.jsonl")).items
     measurement = item["measurement"]
     assert measurement["transfer"] == "(G0->G1 ll128-sc 16M)"
@@ -143,12 +201,37 @@ def test_junit_and_journal(run: RunPytest, pytester: pytest.Pytester) -> None:
 
 
 def test_settings_reach_the_case(run: RunPytest, said: Callable[[str], list[str]]) -> None:
-    options = ("--transfer-ll-iterations=5000", "--transfer-ll-blocks=128", "--transfer-ll-memory=fine")
-    run(*ONE, *options, "--transfer-warmups=20").assert_outcomes(passed=1, deselected=21)
+    options = (
+        *("--transfer-ll-iterations=5000", "--transfer-ll-blocks=128", "--transfer-ll-memory=fine"),
+        *("--transfer-warmups=20", "--transfer-validate=each", "--transfer-ll-timeout=2.5"),
+    )
+    run(*ONE, *options).assert_outcomes(passed=1, deselected=21)
     run(*ONE).assert_outcomes(passed=1, deselected=21)
+    name = "measure push-ll128-sc-G0-G1-16M"
     assert said("measure") == [
-        "measure push-ll128-sc-G0-G1-16M 5000 after 20 by 128 in F",
-        "measure push-ll128-sc-G0-G1-16M 100 after 10 by 64 in -",
+        f"{name} 5000 after 20 by 128 in F validate=each timeout=2.5 floor=None control=False",
+        f"{name} 100 after 10 by 64 in - validate=end timeout=30 floor=None control=False",
+    ]
+
+
+def test_marks_reach_the_case(
+    run: RunPytest, pytester: pytest.Pytester, said: Callable[[str], list[str]], machine: FakeMachine
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.transferbench(
+            messages="one-way", protocols="ll", sizes="16M", pairs="G0-G1", iterations=7, warmups=5, ll_blocks=9,
+            ring_memory="coarse", validate="off", timeout=1.5, floor_gbps=100, control=True, variant="mine",
+        )
+        def test_all(transfer, transferbench):
+            transferbench(transfer)
+        """
+    )
+    run("--gpus=0,1").assert_outcomes(passed=1)
+    assert said("measure") == [
+        "measure push-ll-G0-G1-16M-mine 7 after 5 by 9 in G validate=off timeout=1.5 floor=100.0 control=True"
     ]
 
 
@@ -242,6 +325,47 @@ def test_what_cannot_work_here_is_refused_in_one_line(
     result = run(*SUITE, *options)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert says in result.outlines
+
+
+@pytest.mark.parametrize(
+    ("keyword", "does"),
+    [
+        ("samples", "use iterations"),
+        ("subexecutors", "use ll_blocks"),
+        ("executors", "use protocols"),
+        *((name, f"leave {name} out") for name in ("ops", "sub_iterations", "rotate", "offset", "warm_cold")),
+    ],
+)
+def test_a_mark_that_asks_of_messages_what_they_have_not_is_refused(
+    run: RunPytest, pytester: pytest.Pytester, keyword: str, does: str
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.transferbench(messages="one-way", {keyword}="4")
+        def test_it(transfer, transferbench): transferbench(transfer)
+        """
+    )
+    says = f"@pytest.mark.transferbench({keyword}=..., messages=...): messages have no {keyword}, {does}"
+    assert f"test_it: {says}" in run("--gpus=0,1").outlines
+
+
+def test_a_class_may_say_of_its_transfers_what_its_messages_have_not(
+    run: RunPytest, pytester: pytest.Pytester, machine: FakeMachine
+) -> None:
+    machine.gbps = 0.008
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.transferbench(samples=7)
+        class TestBoth:
+            @pytest.mark.transferbench(messages="ping-pong", pairs="G0-G1")
+            def test_it(self, transfer, transferbench): transferbench(transfer)
+        """
+    )
+    run("--gpus=0,1").assert_outcomes(passed=1)
 
 
 def test_one_gpu_twice_needs_a_loopback(run: RunPytest, pytester: pytest.Pytester) -> None:

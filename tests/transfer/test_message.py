@@ -44,6 +44,19 @@ def test_the_seeds_row() -> None:
     assert (protocol.lines(16 << 20), protocol.blocks(16 << 20, 64)) == (139811, 64)
 
 
+@pytest.mark.parametrize(
+    ("name", "nbytes", "blocks"),
+    [
+        *[("ll", 256 * 8 + 1, 1), ("ll", 512 * 8 - 8, 1), ("ll", 512 * 8, 2), ("ll", 64 << 10, 32)],
+        *[("ll64-tf", 64 << 10, 36), ("ll128-sc", 31 * 120, 1), ("ll128-sc", 32 * 120, 2), ("ll128-sc", 64 << 10, 34)],
+        ("ll256-sc+wb", 64 << 10, 33),
+    ],
+)
+def test_a_block_has_whole_turns_as_in_the_seeds_tool(name: str, nbytes: int, blocks: int) -> None:
+    """Rounded down: a turn that is not full is another turn of a block there is."""
+    assert protocols(name)[0].blocks(nbytes, 64) == blocks
+
+
 @given(PROTOCOL, BYTES)
 def test_lines_hold_the_message_and_no_line_is_empty(protocol: Protocol, nbytes: int) -> None:
     lines = protocol.lines(nbytes)
@@ -94,7 +107,16 @@ def test_messages_that_differ_have_names_that_differ(protocol: Protocol, one: in
 REFUSED: list[tuple[Any, str]] = [
     (lambda: Message.push("ll", "C0", 1, 8), "bad end C0 of message C0->G1"),
     (lambda: Message.push("ll", 0, "F1", 8), "bad end F1 of message G0->F1"),
-    (lambda: Message.push("ll", 0, 1, 0), "bad size 0 of message G0->G1"),
+    (lambda: Message.push("ll", 0, 1, 0), "bad size 0 of message G0->G1: use 1 to "),
+    (lambda: Message.push("ll", 0, 1, 2**70), f"bad size {2**70} of message G0->G1: use 1 to "),
+    (lambda: Message("ll", Memory("G", 0), Memory("G", 1), 8), "bad protocol 'll' of message G0->G1: use Message.push"),  # type: ignore[arg-type]
+    (
+        lambda: Message(Protocol("ll512-sc", 512, "drained"), Memory("G", 0), Memory("G", 1), 8),
+        "bad protocol Protocol(name='ll512-sc'",
+    ),
+    (lambda: MessageCase(Message.ping_pong(0, 1), timeout_seconds="30"), "bad timeout_seconds '30'"),  # type: ignore[arg-type]
+    (lambda: MessageCase(Message.ping_pong(0, 1), timeout_seconds=None), "bad timeout_seconds None"),  # type: ignore[arg-type]
+    (lambda: MessageCase(Message.ping_pong(0, 1), timeout_seconds=1e300), "bad timeout_seconds 1e+300"),
     (lambda: Message.push("ll", 0, 1, -8), "bad size -8 of message"),
     (lambda: Message.push("ll", 0, 1, "1e3"), "bad size '1e3'"),
     (lambda: Message.push("ll128", 0, 1, 8), "'ll128' stands for 3 protocols"),
@@ -126,11 +148,11 @@ def test_a_method_is_rebuilt_and_tells_what_differs() -> None:
         blocks=1,
         block_threads=256,
         ring_kind="U",
-        checked=False,
+        hashed=False,
         link_class="xGMI",
     )
     again = MessageMethod.from_json(method.to_json())
     assert (again, again.digest()) == (method, method.digest())
-    other = MessageMethod.from_json({**method.to_json(), "checked": True})
+    other = MessageMethod.from_json({**method.to_json(), "hashed": True})
     assert other.digest() != method.digest()
-    assert method.differences(other) == ("checked False -> True",)
+    assert method.differences(other) == ("hashed False -> True",)

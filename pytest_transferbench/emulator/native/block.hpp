@@ -146,6 +146,18 @@ struct Grid : std::enable_shared_from_this<Grid> {
   unsigned resident = 0;
   GridOutcome outcome;
 
+  std::atomic<bool> polls{false}, let_be{false};  // a thread of it has looked at a word again; nobody waits for it
+
+  // What a worker has said of its blocks: with `activity` things having happened, none could go on.
+  struct Stillness {
+    const Worker* worker;
+    uint64_t activity;
+    unsigned blocks = 0;
+    bool watchable = true;
+    std::vector<Poller> pollers;
+  };
+  std::vector<Stillness> stillness;
+
   uint8_t* marks_of(const Allocation& allocation);
 
   std::unique_ptr<Block> take();  // null when there is none to give now
@@ -271,6 +283,7 @@ class Worker {
   void end(std::unique_ptr<Block> block);
   void forget_ranges();  // before another grid, or when allocations may go
   void adopt_shared_memory(Block& block);
+  void say_still(uint64_t activity) const;  // nothing of what runs here can go on
   bool is_private(uintptr_t address) const;
   [[noreturn]] void illegal(Direction direction, uintptr_t address, size_t nbytes);
 

@@ -145,11 +145,11 @@ Memories& memories() {
 
 bool reads_are_looked_up() { return model().cache_capacity || model().translation_reach; }
 
-Found look_up(int device, const Traffic& traffic) {
+Found look_up(int device, const Traffic& traffic, Caches caches) {
   const Model& m = model();
   Found found;
   for (const Way& way : traffic.read) found.missed.push_back(way.bytes);
-  if (!reads_are_looked_up()) return found;
+  if (caches == Caches::Untouched || !reads_are_looked_up()) return found;
   std::lock_guard lock(memories().mutex);
   if (m.translation_reach) found.translation_lost = memories().translations[device].use(device, traffic);
   if (!m.cache_capacity) return found;

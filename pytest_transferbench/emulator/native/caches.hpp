@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "timeline.hpp"
 
 namespace emulator {
 
@@ -60,8 +61,9 @@ struct Found {
 // Whether reads have to be remembered line by line in this model.
 bool reads_are_looked_up();
 
-// Looks up what an operation of `device` has read, and remembers it for the operations after it.
-Found look_up(int device, const Traffic& traffic);
+// Looks up what an operation of `device` has read, and remembers it for the operations after it; with the caches
+// untouched all reads have missed.
+Found look_up(int device, const Traffic& traffic, Caches caches);
 
 // Forgets an allocation that is gone, or lies elsewhere now.
 void forget_reads(uintptr_t base);

@@ -65,7 +65,7 @@ HIP_API double transferbench_emulator_host_clock() { return host_clock(); }
 
 namespace {
 
-// The owner of one end of a host copy; false for a range that host threads cannot address.
+// The owner of one end of a host copy; an error for a range that host threads cannot address.
 hipError_t resolve_host_end(const void* pointer, size_t nbytes, int& owner) {
   owner = HOST;
   const auto allocation = memory().find(pointer);
@@ -97,51 +97,58 @@ struct HostEnds {
   }
 };
 
+struct HostCopy {
+  OperationPtr operation;
+  double seconds_alone;
+};
+
 }  // namespace
 
-// Copies the one source, or the sum of several, with host threads, and moves the host's clock by what the model says
-// that takes. Returns the virtual seconds, or a negative hipError_t.
-HIP_API double transferbench_emulator_host_copy(void* const* destinations, size_t destination_count,
-                                                const void* const* sources, size_t source_count, size_t nbytes,
-                                                int threads) {
-  const Model& m = model();
-  if (threads < 1 || !destination_count || !source_count || runtime().devices.empty()) return -hipErrorInvalidValue;
+// A copy of the one source, or the sum of several, by host threads, made at once. On the virtual clock it begins now
+// and does not move the clock: others can be under way, too, and GPUs be waited for meanwhile. Returns a handle, or
+// null and a negative hipError_t.
+HIP_API void* transferbench_emulator_begin_host_copy(void* const* destinations, size_t destination_count,
+                                                     const void* const* sources, size_t source_count, size_t nbytes,
+                                                     int threads, int* refused) {
+  auto refuse = [&](hipError_t error) {
+    *refused = -error;
+    return nullptr;
+  };
+  if (threads < 1 || !destination_count || !source_count || runtime().devices.empty()) {
+    return refuse(hipErrorInvalidValue);
+  }
   HostEnds ends;
   std::vector<int> from(source_count), to(destination_count);
   for (size_t i = 0; i < source_count; ++i) {
-    if (const hipError_t error = resolve_host_end(sources[i], nbytes, from[i])) return -error;
+    if (const hipError_t error = resolve_host_end(sources[i], nbytes, from[i])) return refuse(error);
     ends.sources.push_back(static_cast<const char*>(sources[i]));
   }
   for (size_t i = 0; i < destination_count; ++i) {
-    if (const hipError_t error = resolve_host_end(destinations[i], nbytes, to[i])) return -error;
+    if (const hipError_t error = resolve_host_end(destinations[i], nbytes, to[i])) return refuse(error);
     ends.destinations.push_back(static_cast<char*>(destinations[i]));
   }
+  settle();
   const auto count = static_cast<size_t>(threads);
   const size_t share = (nbytes / count + 4095) / 4096 * 4096;
   std::vector<std::thread> helpers;
   for (size_t at = 0; at < nbytes && share; at += share) {
     helpers.emplace_back([&ends, at, length = std::min(share, nbytes - at)] { ends.work(at, length); });
   }
-  if (!share) ends.work(0, nbytes);
   for (std::thread& helper : helpers) helper.join();
-  // Every thread has its rate, for all that it reads and for all that it writes; together they go no faster than the
-  // link they share, or than all of the CPU.
-  const int working = std::min(threads, m.cpu.threads);
-  const auto bytes = static_cast<double>(nbytes);
-  double reading = 0, writing = 0, crossing = bytes / (working * m.cpu.local_rate);
-  for (const int owner : from) {
-    reading += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.from_device_rate));
-    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(owner, HOST).rate);
-  }
-  for (const int owner : to) {
-    writing += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.to_device_rate));
-    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(HOST, owner).rate);
-  }
   for (const int owner : from) count_moved(owner, to[0], nbytes);
   for (size_t i = 1; i < destination_count; ++i) count_moved(HOST, to[i], nbytes);
-  const double seconds = std::max({reading, writing, crossing});
-  advance_host_clock(seconds);
-  return seconds;
+  const double alone = host_copy_price({}, from, to, nbytes, threads).data_end;
+  const OperationPtr copy = begin_host_copy([=](const OperationStart& start, Caches) {
+    return host_copy_price(start, from, to, nbytes, threads);
+  });
+  return new HostCopy{copy, alone};
+}
+
+// Waits until a copy is over and raises the host's clock to that. Returns the virtual seconds that it took.
+HIP_API double transferbench_emulator_end_host_copy(void* handle) {
+  const std::unique_ptr<HostCopy> copy(static_cast<HostCopy*>(handle));
+  end_host_copy(copy->operation);
+  return copy->seconds_alone + copy->operation->delay;
 }
 
 struct EmulatorCounters {

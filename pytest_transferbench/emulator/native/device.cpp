@@ -1,5 +1,7 @@
 // Devices: what a program can ask about them, which one is current, and who may touch whose memory.
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -17,6 +19,18 @@ Runtime& runtime() {
   return *instance;
 }
 
+namespace {
+
+// As the ROCm runtime reads it, which has 4 by default.
+int hardware_queues() {
+  constexpr int by_default = 4, most = 1024;
+  const char* text = std::getenv("GPU_MAX_HW_QUEUES");
+  const int asked = text ? std::atoi(text) : 0;
+  return asked > 0 ? std::min(asked, most) : by_default;
+}
+
+}  // namespace
+
 std::string open_node(const std::string& model_text) {
   Runtime& r = runtime();
   std::lock_guard lock(r.mutex);
@@ -27,6 +41,7 @@ std::string open_node(const std::string& model_text) {
     auto device = std::make_unique<Device>();
     device->index = index;
     device->peers.assign(model().devices, 0);
+    for (int queue = 0; queue < hardware_queues(); ++queue) device->queues.push_back(&timeline().new_queue());
     device->null_stream = std::make_shared<Stream>(index, 0, 0);
     r.devices.push_back(std::move(device));
   }

@@ -7,7 +7,7 @@ using namespace emulator;
 namespace {
 
 struct Graph {
-  std::vector<Work> nodes;
+  std::vector<Job> nodes;
 };
 
 enum : int { capture_none = 0, capture_active = 1, capture_invalidated = 2 };
@@ -109,7 +109,9 @@ HIP_API hipError_t hipGraphInstantiateWithFlags(void** executable, void* graph, 
 HIP_API hipError_t hipGraphLaunch(void* executable, hipStream_t handle) {
   return api_on(handle, [&]() -> hipError_t {
     if (!executable) return hipErrorInvalidValue;
-    return enqueue_all(resolve(handle), static_cast<Graph*>(executable)->nodes);
+    const auto stream = resolve(handle);
+    if (stream && stream->capture) return hipErrorStreamCaptureUnsupported;
+    return enqueue(stream, static_cast<Graph*>(executable)->nodes, nullptr);
   });
 }
 HIP_API hipError_t hipGraphDestroy(void* graph) { return destroy(graph); }

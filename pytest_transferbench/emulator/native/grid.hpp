@@ -69,4 +69,18 @@ struct GridOutcome {
 // Runs all blocks and returns when the last has ended. `start_ticks` is what the kernel's clock shows at first.
 GridOutcome run_grid(const Launch& launch, uint64_t start_ticks);
 
+// While one of these lives, those who run blocks say when nothing of them can go on, having looked once more.
+class Asking {
+ public:
+  Asking();
+  ~Asking();
+};
+
+// Whether no block of a grid can go on: all look at words that are as they were when they were looked at last. That of
+// one that looks at words which cannot be watched is believed only if it has `just` been asked.
+bool is_stuck(Grid& grid, bool just_asked);
+
+// Takes a grid that looks at memory again and again, and never rests, for one that waits.
+void let_be(Grid& grid);
+
 }  // namespace emulator

@@ -132,6 +132,11 @@ inline void access(const void* pointer) {
   }
 }
 
+inline void looks_again(Block& block) {
+  std::atomic<bool>& polls = block.grid->polls;
+  if (!polls.load(std::memory_order_relaxed)) polls.store(true, std::memory_order_relaxed);
+}
+
 // A polling load of `range`, null for memory private to the block; returns what it sees. A thread that has looked at
 // all its words and found no news waits for some while the others run. The first load of an address is counted like
 // any other; later ones are not, because how often a thread polls is chance.
@@ -144,6 +149,7 @@ inline uint64_t poll_in(AccessRange* range, const void* pointer, size_t nbytes, 
   self.polled = true;
   Fibre::Seen* seen = self.remembered(address);
   const bool waits = seen && seen->value == value && seen->news == self.news;
+  if (seen) looks_again(block);
   if (!seen) {
     // What is private to the block lies elsewhere while another block of the worker runs: it cannot be watched.
     seen = self.remember(address, value, range ? static_cast<unsigned>(nbytes) : 0);
@@ -201,6 +207,7 @@ void changed_nothing(const void* pointer, size_t nbytes) {
     return;
   }
   thread_state.worker->not_progress(nbytes);
+  looks_again(*thread_state.block);
   thread_state.block->yield();  // watches nothing: it may have been work, such as a maximum over many values
 }
 

@@ -142,15 +142,15 @@ hipError_t Memory::drop(void* pointer) {
   return hipSuccess;
 }
 
-void Memory::move(void* pointer, int owner) {
+uintptr_t Memory::move(void* pointer, int owner) {
   Table& t = table();
   std::unique_lock lock(t.mutex);
   const auto after = t.allocations.upper_bound(reinterpret_cast<uintptr_t>(pointer));
-  if (after == t.allocations.begin()) return;
+  if (after == t.allocations.begin()) return 0;
   Allocation& allocation = std::prev(after)->second;
-  if (allocation.kind != MemoryKind::Managed || allocation.owner == owner) return;
-  forget_reads(allocation.base);
+  if (allocation.kind != MemoryKind::Managed || allocation.owner == owner) return 0;
   allocation.owner = owner;
+  return allocation.base;
 }
 
 std::optional<Allocation> Memory::below(const void* pointer) const {

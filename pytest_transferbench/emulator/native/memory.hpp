@@ -42,7 +42,7 @@ class Memory {
   hipError_t adopt(const Allocation& allocation);  // memory that something else made
   void release_all_of(int device);                 // what a lost device still holds
   hipError_t drop(void* pointer);                  // forgets adopted memory
-  void move(void* pointer, int owner);             // managed memory was prefetched to `owner`
+  uintptr_t move(void* pointer, int owner);        // managed memory was prefetched; its base if it was elsewhere
 
   // The allocation that holds the byte at `pointer`, whatever the size of the access.
   std::optional<Allocation> find(const void* pointer) const;

@@ -31,7 +31,7 @@ std::string Model::read(const std::string& text) {
     else if (key == "compute_units") in >> compute_units;
     else if (key == "xccs") in >> xccs;
     else if (key == "wavefront") in >> wavefront;
-    else if (key == "copy_engines") in >> copy_engines;
+    else if (key == "copy_engines") in >> copy_engines >> xgmi_copy_engines;
     else if (key == "pci_device_id") in >> pci_device_id;
     else if (key == "clock_khz") in >> clock_khz;
     else if (key == "memory_clock_khz") in >> memory_clock_khz;
@@ -51,8 +51,11 @@ std::string Model::read(const std::string& text) {
     else if (key == "remote_rates_of_a_unit") in >> remote_read_of_a_unit >> remote_write_of_a_unit;
     else if (key == "cache") in >> cache_capacity >> cache_rate;
     else if (key == "dma") in >> dma.issue >> dma.rate >> dma.peer_minimum;
-    else if (key == "cpu") in >> cpu.threads >> cpu.local_rate >> cpu.to_device_rate >> cpu.from_device_rate;
-    else if (key == "device") {
+    else if (key == "small_copies") in >> dma.small_max >> dma.small_rate >> dma.large_setup;
+    else if (key == "batch") in >> batch.call >> batch.issue;
+    else if (key == "cpu") {
+      in >> cpu.threads >> cpu.local_rate >> cpu.to_device_rate >> cpu.from_device_rate >> cpu.memory_rate;
+    } else if (key == "device") {
       std::string address;
       uint64_t unique_id = 0;
       int numa_node = 0, physical_gpu = 0;
@@ -65,7 +68,7 @@ std::string Model::read(const std::string& text) {
       int from = 0, to = 0;
       Link link;
       in >> from >> to >> link.link_class >> link.rate >> link.first >> link.first_store >> link.one_way;
-      in >> link.type >> link.hops;
+      in >> link.type >> link.hops >> link.dma_rate >> link.duplex;
       links_[{from, to}] = link;
     } else {
       return "the emulated runtime does not know the model key '" + key + "'";

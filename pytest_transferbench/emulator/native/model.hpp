@@ -9,11 +9,15 @@
 
 namespace emulator {
 
+constexpr int LINK_TYPE_PCIE = 2;  // of hsa_amd_link_info_type_t
+
 constexpr int HOST = -1;  // the host's index wherever a device index is expected
 
 struct Link {
   std::string link_class;  // "local", "xgmi", "host"
-  double rate = 0;
+  double rate = 0;         // of a shader
+  double dma_rate = 0;     // of a copy engine
+  double duplex = 1;       // what is left of either while data flow the other way, too
   double first = 0;        // what the first copy over it costs on top, hidden by nothing
   double first_store = 0;  // until the stores of a shader that also reads flow; its first data come meanwhile
   double one_way = 0;      // until a store is seen at the far end
@@ -24,17 +28,27 @@ struct Link {
 struct DmaEngine {
   double issue = 0;
   double rate = 0;
+  // Copies of up to small_max bytes have a curve and a rate of their own, larger ones this set-up. 0: all are alike.
+  size_t small_max = 0;
+  double small_rate = 0, large_setup = 0;
   size_t peer_minimum = 0;  // copies between GPUs up to this size run as a shader unless the kind forbids it
+};
+
+struct Batch {
+  double call = 0;   // before the first copy of a batch
+  double issue = 0;  // of each, in the place of the engine's
 };
 
 struct Cpu {
   int threads = 1;
   double local_rate = 0, to_device_rate = 0, from_device_rate = 0;  // of one thread
+  double memory_rate = 0;  // of its memory, for all readers and again for all writers; 0: no limit
 };
 
 struct Model {
   std::string name, device_name, arch, compiler, kernel_cache, include_folder;
-  int devices = 0, compute_units = 0, xccs = 1, wavefront = 64, copy_engines = 0, pci_device_id = 0;
+  int devices = 0, compute_units = 0, xccs = 1, wavefront = 64, pci_device_id = 0;
+  int copy_engines = 0, xgmi_copy_engines = 0;  // of one device; without engines for xGMI the others serve it
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0, wall_clock_khz = 0;
   bool large_bar = false;
   size_t memory = 0;       // bytes a device reports
@@ -48,6 +62,7 @@ struct Model {
   size_t cache_capacity = 0;  // of the cache before one physical GPU's memory; 0: not modelled
   double cache_rate = 0;
   DmaEngine dma;
+  Batch batch;
   Cpu cpu;
   std::vector<std::string> pci;
   std::vector<uint64_t> unique_ids;

@@ -156,32 +156,71 @@ uint64_t to_ticks(double seconds) {
   return static_cast<uint64_t>(seconds * model().wall_clock_khz * 1e3 + 0.5);
 }
 
-OperationEnd execute(const Launch& launch, const OperationStart& start) {
-  const double begins = start.at + model().launch;
-  GridOutcome outcome = run_grid(launch, to_ticks(begins));
-  if (outcome.error != hipSuccess) return {start.at, OperationEnd::Data::None, outcome.error};
-  OperationEnd end;
-  if (outcome.laps.empty()) {
-    end = shader_end(start, launch.device, outcome.traffic);
-  } else {
-    const std::vector<double> ends = lap_ends(launch.device, outcome.laps, std::move(outcome.traffic));
+// A grid that has run. One that went laps disturbs nothing and is not disturbed: it waits most of the time.
+struct Ran {
+  int device;
+  GridOutcome outcome;
+  Ways rest;                     // what it moved after its last lap, and...
+  std::vector<double> lap_ends;  // when its laps are over, once it is priced
+
+  explicit Ran(int device_, GridOutcome outcome_) : device(device_), outcome(std::move(outcome_)) {
+    rest = outcome.traffic;
+    for (const Lap& lap : outcome.laps) add_bytes(outcome.traffic, lap.ways);
+    count_moved(device, outcome.traffic);
+  }
+
+  static double begins(double start) { return start + model().launch; }
+
+  Price price(const OperationStart& start, Caches caches) {
+    Price price;
+    if (outcome.laps.empty()) {
+      price = shader_price(start, device, outcome.traffic, caches);
+    } else {
+      lap_ends = emulator::lap_ends(device, outcome.laps, rest, outcome.traffic, caches);
+      price.data_begin = price.data_end = price.at_least = begins(start.at) + lap_ends.back();
+      price.data = Data::Moved;
+    }
+    const double tick = 1 / (model().wall_clock_khz * 1e3);
+    auto no_sooner = [&](double moment) { price.at_least = std::max(price.at_least, moment); };
+    if (outcome.clock_reads > 1) no_sooner(begins(start.at) + static_cast<double>(outcome.clock_reads) * tick);
+    // Between two stamps passes a tick at least, however little a cache leaves to wait for.
+    if (!outcome.stamps.empty()) no_sooner(begins(start.at) + tick);
+    if (outcome.polled_host) no_sooner(outcome.host_seen);
+    return price;
+  }
+
+  void stamp(double start, double end) const {
+    const uint64_t started = to_ticks(begins(start)), stopped = std::max(started + 1, to_ticks(end));
+    for (const Stamp& stamp : outcome.stamps) *stamp.where = stamp.stop ? stopped : started;
     for (size_t lap = 0; lap < outcome.laps.size(); ++lap) {
       // From the start stamp on they are the same in every run, wherever between two ticks the launch was over.
-      for (uint64_t* stamp : outcome.laps[lap].stamps) *stamp = to_ticks(begins) + to_ticks(ends[lap]);
+      for (uint64_t* stamp : outcome.laps[lap].stamps) *stamp = started + to_ticks(lap_ends[lap]);
     }
-    end = {begins + ends.back(), OperationEnd::Data::Moved, hipSuccess};
   }
-  if (outcome.clock_reads > 1) {
-    const double read = static_cast<double>(outcome.clock_reads) / (model().wall_clock_khz * 1e3);
-    end.at = std::max(end.at, begins + read);
+
+  // Where stamps are wanted.
+  Range stamps() const {
+    uintptr_t low = ~uintptr_t{0}, high = 0;
+    auto hold = [&](const uint64_t* stamp) {
+      low = std::min(low, reinterpret_cast<uintptr_t>(stamp));
+      high = std::max(high, reinterpret_cast<uintptr_t>(stamp + 1));
+    };
+    for (const Stamp& stamp : outcome.stamps) hold(stamp.where);
+    for (const Lap& lap : outcome.laps) std::for_each(lap.stamps.begin(), lap.stamps.end(), hold);
+    return high ? Range{low, high - low} : Range{};
   }
-  // Between two stamps passes a tick at least, however little a cache leaves to wait for.
-  const double tick = 1 / (model().wall_clock_khz * 1e3);
-  if (!outcome.stamps.empty()) end.at = std::max(end.at, begins + tick);
-  if (outcome.polled_host) end.at = std::max(end.at, outcome.host_seen);
-  const uint64_t started = to_ticks(begins), stopped = std::max(started + 1, to_ticks(end.at));
-  for (const Stamp& stamp : outcome.stamps) *stamp.where = stamp.stop ? stopped : started;
-  return end;
+};
+
+Outcome execute(const Launch& launch, double about) {
+  GridOutcome outcome = run_grid(launch, to_ticks(Ran::begins(about)));
+  Outcome made;
+  made.error = outcome.error;
+  if (made.error != hipSuccess) return made;
+  const auto ran = std::make_shared<Ran>(launch.device, std::move(outcome));
+  made.price = [ran](const OperationStart& start, Caches caches) { return ran->price(start, caches); };
+  made.over = [ran](double start, double end) { ran->stamp(start, end); };
+  made.written_by_over = ran->stamps();
+  return made;
 }
 
 }  // namespace
@@ -301,7 +340,9 @@ HIP_API hipError_t hipModuleLaunchKernel(void* handle, unsigned grid_x, unsigned
     launch->module = function->module;
     launch->kernel = function->kernel;
     if (const hipError_t error = collect(*function->kernel, parameters, extra, launch->arguments)) return error;
-    return enqueue(stream, [launch](const OperationStart& start) { return execute(*launch, start); });
+    Job job;
+    job.execute = [launch](double about) { return execute(*launch, about); };
+    return enqueue(stream, std::move(job));
   });
 }
 

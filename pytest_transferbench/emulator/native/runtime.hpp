@@ -13,10 +13,12 @@
 namespace emulator {
 
 class Stream;
+struct HardwareQueue;
 
 struct Device {
   int index = 0;
   std::vector<char> peers;  // peers[b]: kernels of this device may touch memory of device b
+  std::vector<HardwareQueue*> queues;  // of the hardware: streams beyond their number share them
   std::shared_ptr<Stream> null_stream;
   std::vector<std::shared_ptr<Stream>> streams;  // created by the program, without the null stream
   std::atomic<hipError_t> sticky{hipSuccess};    // what ended the device; until hipDeviceReset all its calls return it

@@ -11,10 +11,12 @@
 #include <chrono>
 #include <cstring>
 #include <list>
+#include <set>
 #include <thread>
 
 #include "block.hpp"
 #include "runtime.hpp"
+#include "stream.hpp"
 
 extern "C" void* __tls_get_addr(size_t* module_and_offset);
 
@@ -37,16 +39,16 @@ unsigned processors() {
 //
 // Now and then every poller runs, whether its word has changed or not: it may wait for something else as well, a clock
 // or another word. There can be tens of thousands, and for most of them a look at their word is enough, so that takes
-// an eighth of the time at most.
+// an eighth of the time at most, or half while somebody wants to know whether they are still.
 //
 // Polling that sees nothing new must not keep a processor busy: first let others run, then sleep. Sleeps grow with what
 // a look at all words costs, so that the threads waited for keep the processor, be there only one.
 class Pace {
  public:
-  // A pass over all blocks begins; returns whether every poller runs.
-  bool begin() {
+  // A pass over all blocks begins; returns whether every poller runs, as it soon does when that is `asked` for.
+  bool begin(bool asked) {
     begun_ = Clock::now();
-    return everyone_ = begun_ >= everyone_due_;
+    return everyone_ = begun_ >= (asked ? everyone_due_if_asked_ : everyone_due_);
   }
 
   void end(bool something_happened) {
@@ -55,7 +57,10 @@ class Pace {
       return;
     }
     const Clock::duration took = Clock::now() - begun_;
-    if (everyone_) everyone_due_ = begun_ + std::max<Clock::duration>(8 * took, 20us);
+    if (everyone_) {
+      everyone_due_ = begun_ + std::max<Clock::duration>(8 * took, 20us);
+      everyone_due_if_asked_ = begun_ + 2 * took;
+    }
     if (something_happened) idle_ = {};
     else rest(took);
   }
@@ -76,7 +81,7 @@ class Pace {
     idle_ += sleep;
   }
 
-  Clock::time_point begun_, everyone_due_;
+  Clock::time_point begun_, everyone_due_, everyone_due_if_asked_;
   Clock::duration idle_{};
   bool everyone_ = false, precise_ = false;
 };
@@ -134,6 +139,10 @@ Helpers& helpers() {
   return *instance;
 }
 
+// How often something has happened that may let others go on, and how many want to know whether nothing can.
+std::atomic<uint64_t> activity{0};
+std::atomic<int> asking{0};
+
 unsigned resident_blocks(const Launch& launch) {
   constexpr unsigned threads_of_a_unit = 2048;
   const auto block = static_cast<unsigned>(launch.block.count());
@@ -186,6 +195,7 @@ std::unique_ptr<Block> Grid::take() {
 GridOutcome run_grid(const Launch& launch, uint64_t start_ticks) {
   static thread_local Worker worker;
   auto grid = std::make_shared<Grid>(launch, start_ticks);
+  note_grid(grid);
   const bool helped = grid->blocks > 1;
   if (helped) helpers().offer(grid);
   worker.serve(grid.get());
@@ -194,6 +204,32 @@ GridOutcome run_grid(const Launch& launch, uint64_t start_ticks) {
   grid->done.wait(lock, [&] { return grid->complete(); });
   grid->outcome.error = grid->error;
   return std::move(grid->outcome);
+}
+
+Asking::Asking() {
+  ++asking;
+  ++activity;
+}
+Asking::~Asking() { --asking; }
+
+bool is_stuck(Grid& grid, bool just_asked) {
+  if (grid.let_be) return true;
+  std::lock_guard lock(grid.mutex);
+  const bool more = grid.next < grid.blocks && grid.resident < grid.resident_limit && grid.error == hipSuccess;
+  if (more || !grid.resident) return false;
+  unsigned blocks = 0;
+  for (const Grid::Stillness& still : grid.stillness) {
+    if (still.activity != activity || !(still.watchable || just_asked)) continue;
+    for (const Poller& poller : still.pollers) {
+      if (poller.has_news()) return false;
+    }
+    blocks += still.blocks;
+  }
+  return blocks == grid.resident;
+}
+
+void let_be(Grid& grid) {
+  if (grid.polls) grid.let_be = true;
 }
 
 uint8_t* Grid::marks_of(const Allocation& allocation) {
@@ -510,7 +546,9 @@ void Worker::serve(Grid* own) {
   auto take = [&] { return own ? own->take() : helpers().take(); };
   for (;;) {
     bool progressed = false, noticed = false;
-    const bool everyone = pace.begin();
+    const bool asked = asking > 0;
+    const uint64_t happened = activity;
+    const bool everyone = pace.begin(asked);
     for (auto& block : resident_) {
       const Block::Awake awake = block->wake(everyone);
       if (awake == Block::Awake::Nobody) continue;
@@ -537,7 +575,9 @@ void Worker::serve(Grid* own) {
         progressed = true;
       }
     }
+    if (progressed || noticed) ++activity;
     if (resident_.empty() && !progressed) break;
+    if (asked && everyone && !progressed && !noticed) say_still(happened);
     pace.end(progressed || noticed);
   }
   forget_ranges();
@@ -547,6 +587,24 @@ void Worker::serve(Grid* own) {
     idle_.clear();
     stacks_.trim();
   }
+}
+
+void Worker::say_still(uint64_t happened) const {
+  std::set<Grid*> told;
+  for (const auto& block : resident_) {
+    Grid& grid = *block->grid;
+    std::lock_guard lock(grid.mutex);
+    auto& all = grid.stillness;
+    auto mine = std::find_if(all.begin(), all.end(), [&](const Grid::Stillness& one) { return one.worker == this; });
+    if (mine == all.end()) mine = all.insert(all.end(), {this, happened, 0, true, {}});
+    if (told.insert(&grid).second) *mine = {this, happened, 0, true, {}};
+    ++mine->blocks;
+    for (const Poller& poller : block->pollers) {
+      mine->watchable &= poller.words > 0;
+      if (poller.words) mine->pollers.push_back(poller);
+    }
+  }
+  timeline().changed.notify_all();
 }
 
 void Worker::settle(Block& block) {

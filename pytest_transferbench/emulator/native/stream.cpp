@@ -1,104 +1,230 @@
 #include "stream.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
+#include "grid.hpp"
+
 namespace emulator {
+
+using namespace std::chrono_literals;
+
 namespace {
 
-std::mutex& clock_mutex() {
-  static std::mutex* instance = new std::mutex;
+// All streams that there are. Guarded by Timeline::mutex.
+std::set<Stream*>& streams() {
+  static auto* instance = new std::set<Stream*>;
   return *instance;
 }
-double host_seconds = 0;
+
+thread_local Operation* carried_out = nullptr;
+
+using Clock = std::chrono::steady_clock;
+constexpr auto RESTLESS_AFTER = 1s;
+constexpr auto PATIENCE = 100ms;  // of a call that only asks
 
 }  // namespace
 
-double host_clock() {
-  std::lock_guard lock(clock_mutex());
-  return host_seconds;
+Stream::Stream(int device_, unsigned flags_, int priority_) : device(device_), flags(flags_), priority(priority_) {
+  std::lock_guard lock(timeline().mutex);
+  streams().insert(this);
 }
 
-double advance_host_clock(double seconds) {
-  std::lock_guard lock(clock_mutex());
-  return host_seconds += seconds;
+Stream::~Stream() {
+  close();
+  std::lock_guard lock(timeline().mutex);
+  streams().erase(this);
+  if (queue_) --queue_->streams;
 }
 
-void raise_host_clock(double to) {
-  std::lock_guard lock(clock_mutex());
-  host_seconds = std::max(host_seconds, to);
+void Stream::take_queue() {
+  std::lock_guard lock(timeline().mutex);
+  if (queue_) return;
+  std::vector<HardwareQueue*>& queues = runtime().devices[device]->queues;
+  queue_ = *std::min_element(queues.begin(), queues.end(), [](const HardwareQueue* one, const HardwareQueue* other) {
+    return one->streams < other->streams;
+  });
+  ++queue_->streams;
 }
 
-void Completion::finish(double end) {
-  std::lock_guard lock(mutex_);
-  done_ = true;
-  end_ = end;
-  changed_.notify_all();
-}
-
-double Completion::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_; });
-  return end_;
-}
-
-bool Completion::ready() {
-  std::lock_guard lock(mutex_);
-  return done_;
-}
-
-Stream::Stream(int device_, unsigned flags_, int priority_) : device(device_), flags(flags_), priority(priority_) {}
-
-Stream::~Stream() { close(); }
-
-CompletionPtr Stream::submit(Work work, std::vector<CompletionPtr> after, double enqueued) {
-  auto completion = std::make_shared<Completion>();
-  std::lock_guard lock(mutex_);
-  queue_.push_back({std::move(work), std::move(after), enqueued, completion});
-  last_ = completion;
+OperationPtr Stream::submit(Job job, std::vector<OperationPtr> after, double enqueued) {
+  take_queue();
+  std::lock_guard lock(timeline().mutex);
+  last_ = timeline().add(*queue_, std::move(job), device, std::move(after), enqueued);
+  pending_.push_back(last_);
   if (!thread_.joinable()) thread_ = std::thread(&Stream::run, this);  // most streams of a program stay empty
-  changed_.notify_one();
-  return completion;
+  wake_.notify_one();
+  return last_;
 }
 
-CompletionPtr Stream::last() {
-  std::lock_guard lock(mutex_);
+OperationPtr Stream::last() {
+  std::lock_guard lock(timeline().mutex);
   return last_;
+}
+
+OperationPtr Stream::in_the_way() {
+  constexpr size_t most = 1024;
+  std::lock_guard lock(timeline().mutex);
+  return queue_ && queue_->pending.size() >= most ? queue_->pending[queue_->pending.size() - most] : nullptr;
 }
 
 void Stream::close() {
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(timeline().mutex);
     closing_ = true;
-    changed_.notify_one();
+    wake_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
 }
 
 void Stream::run() {
+  Timeline& time = timeline();
+  std::unique_lock lock(time.mutex);
   for (;;) {
-    Operation operation;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return closing_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      operation = std::move(queue_.front());
-      queue_.pop_front();
+    wake_.wait(lock, [&] { return closing_ || !pending_.empty(); });
+    if (pending_.empty()) return;
+    const OperationPtr operation = pending_.front();
+    double about = std::max(about_, operation->enqueued);
+    const std::vector<OperationPtr> after = operation->after;  // what is over is taken from the operation's own
+    for (const OperationPtr& other : after) {
+      other->changed.wait(lock, [&] { return other->executed; });
+      about = std::max(about, other->about_end);
     }
-    OperationStart start;
-    start.at = std::max(clock_, operation.enqueued);
-    for (const CompletionPtr& other : operation.after) start.at = std::max(start.at, other->wait());
-    const bool gap = start.at > clock_;
-    start.back_to_back = moved_data_ && !gap;
-    OperationEnd end{start.at, OperationEnd::Data::None, hipSuccess};
+    while (const OperationPtr writer = time.late_writer(*operation)) {
+      operation->waits_for = writer;
+      time.changed.notify_all();
+      writer->changed.wait(lock, [&] { return writer->over(); });
+      operation->waits_for.reset();
+    }
+    operation->running = true;
     Device& on = *runtime().devices[device];
-    if (on.sticky == hipSuccess) end = operation.work(start);  // nothing runs on a device that has faulted
-    if (end.error != hipSuccess) on.sticky = end.error;
-    clock_ = end.at;
-    if (end.data != OperationEnd::Data::Transparent) moved_data_ = end.data == OperationEnd::Data::Moved;
-    else if (gap) moved_data_ = false;
-    operation.completion->finish(end.at);
+    Outcome outcome;
+    double about_end = about;
+    if (operation->job.execute && on.sticky == hipSuccess) {  // nothing runs on a device that has faulted
+      lock.unlock();
+      carried_out = operation.get();
+      outcome = operation->job.execute(about);
+      carried_out = nullptr;
+      if (outcome.price) {
+        const Price price = outcome.price({about, false}, Caches::Untouched);
+        about_end = std::max(price.data_end, price.at_least);
+      }
+      if (outcome.error != hipSuccess) on.sticky = outcome.error;
+      lock.lock();
+    }
+    about_ = operation->about_end = about_end;
+    operation->outcome = std::move(outcome);
+    operation->running = false;
+    operation->executed = true;
+    operation->grid.reset();
+    time.note_late_writes(operation);
+    pending_.pop_front();
+    ++time.executed;
+    operation->changed.notify_all();
+    time.changed.notify_all();
   }
+}
+
+bool Stream::can_go_on(bool just_asked) {
+  if (pending_.empty()) return false;
+  const Operation& next = *pending_.front();
+  if (next.running) return !next.job.calls_host && !(next.grid && is_stuck(*next.grid, just_asked));
+  if (next.waits_for) return next.waits_for->over();
+  return std::all_of(next.after.begin(), next.after.end(), [](const OperationPtr& other) { return other->executed; });
+}
+
+void Stream::let_be() {
+  if (!pending_.empty() && pending_.front()->grid) emulator::let_be(*pending_.front()->grid);
+}
+
+void note_grid(const std::shared_ptr<Grid>& grid) {
+  std::lock_guard lock(timeline().mutex);
+  carried_out->grid = grid;
+}
+
+namespace {
+
+bool all_settled(bool just_asked) {
+  return std::none_of(streams().begin(), streams().end(), [&](Stream* one) { return one->can_go_on(just_asked); });
+}
+
+// Returns false when `until` has come first.
+bool settle(std::unique_lock<std::mutex>& lock, Clock::time_point until = Clock::time_point::max()) {
+  if (all_settled(false)) return true;
+  const Asking asking;
+  const auto begun = Clock::now();
+  while (!all_settled(true)) {
+    timeline().changed.wait_for(lock, 1ms);
+    if (Clock::now() >= until) return false;
+    if (Clock::now() - begun < RESTLESS_AFTER) continue;
+    for (Stream* one : streams()) one->let_be();
+  }
+  return true;
+}
+
+// Lets time pass until `wanted` is over; false when that hangs on something that cannot go on, or has not until then.
+bool let_pass(std::unique_lock<std::mutex>& lock, const OperationPtr& wanted,
+              Clock::time_point until = Clock::time_point::max()) {
+  for (;;) {
+    if (!settle(lock, until)) return false;
+    if (wanted->over()) return true;
+    const OperationPtr target = timeline().next_target(wanted);
+    if (!target) return false;
+    timeline().advance(target);
+  }
+}
+
+}  // namespace
+
+void settle() {
+  std::unique_lock lock(timeline().mutex);
+  settle(lock);
+}
+
+double spend(double seconds) {
+  settle();
+  return advance_host_clock(seconds);
+}
+
+void wait_for(const OperationPtr& operation) {
+  if (!operation) return;
+  Timeline& time = timeline();
+  std::unique_lock lock(time.mutex);
+  while (!let_pass(lock, operation)) {
+    const uint64_t before = time.executed;
+    time.changed.wait(lock, [&] { return time.executed != before; });
+  }
+  raise_host_clock(operation->end);
+}
+
+void wait_unless_stuck(const OperationPtr& operation) {
+  if (!operation) return;
+  std::unique_lock lock(timeline().mutex);
+  if (let_pass(lock, operation)) raise_host_clock(operation->end);
+}
+
+bool is_over(const OperationPtr& operation) {
+  if (!operation) return true;
+  std::unique_lock lock(timeline().mutex);
+  if (!let_pass(lock, operation, Clock::now() + PATIENCE)) return false;
+  raise_host_clock(operation->end);
+  return true;
+}
+
+OperationPtr begin_host_copy(std::function<Price(const OperationStart&, Caches)> price) {
+  Timeline& time = timeline();
+  std::unique_lock lock(time.mutex);
+  OperationPtr made = time.add(time.new_queue(), Job{}, HOST, {}, host_clock());
+  made->outcome.price = std::move(price);
+  made->executed = true;
+  return made;
+}
+
+void end_host_copy(const OperationPtr& copy) {
+  wait_for(copy);
+  std::unique_lock lock(timeline().mutex);
+  timeline().drop(*copy->queue);
 }
 
 std::shared_ptr<Stream> resolve(hipStream_t handle) {
@@ -134,47 +260,43 @@ namespace {
 
 // What a new operation of `stream` waits for under the null stream's rules: the null stream waits for every blocking
 // stream of its device, and they wait for it.
-std::vector<CompletionPtr> null_stream_dependencies(const Stream& stream) {
+std::vector<OperationPtr> null_stream_dependencies(const Stream& stream) {
   Device& device = *runtime().devices[stream.device];
-  std::vector<CompletionPtr> after;
+  std::vector<OperationPtr> after;
   if (&stream == device.null_stream.get()) {
     for (const auto& other : device.streams) {
       if (other->flags & hipStreamNonBlocking) continue;
-      if (CompletionPtr last = other->last()) after.push_back(last);
+      if (OperationPtr last = other->last()) after.push_back(last);
     }
   } else if (!(stream.flags & hipStreamNonBlocking)) {
-    if (CompletionPtr last = device.null_stream->last()) after.push_back(last);
+    if (OperationPtr last = device.null_stream->last()) after.push_back(last);
   }
   return after;
 }
 
 }  // namespace
 
-hipError_t enqueue(const std::shared_ptr<Stream>& stream, Work work, CompletionPtr* completion) {
+hipError_t enqueue(const std::shared_ptr<Stream>& stream, Job job, OperationPtr* operation) {
+  return enqueue(stream, std::vector<Job>{std::move(job)}, operation);
+}
+
+hipError_t enqueue(const std::shared_ptr<Stream>& stream, const std::vector<Job>& nodes, OperationPtr* operation) {
   if (!stream) return hipErrorInvalidHandle;
   std::lock_guard lock(runtime().mutex);
   if (const hipError_t error = lost(stream->device)) return error;
   if (stream->capture) {
     if (stream->capture->invalidated) return hipErrorStreamCaptureInvalidated;
-    stream->capture->nodes.push_back(std::move(work));
+    std::vector<Job>& captured = stream->capture->nodes;
+    captured.insert(captured.end(), nodes.begin(), nodes.end());
     return hipSuccess;
   }
-  const double enqueued = advance_host_clock(model().enqueue);
-  CompletionPtr made = stream->submit(std::move(work), null_stream_dependencies(*stream), enqueued);
-  if (completion) *completion = std::move(made);
-  return hipSuccess;
-}
-
-hipError_t enqueue_all(const std::shared_ptr<Stream>& stream, const std::vector<Work>& nodes) {
-  if (!stream) return hipErrorInvalidHandle;
-  std::lock_guard lock(runtime().mutex);
-  if (const hipError_t error = lost(stream->device)) return error;
-  if (stream->capture) return hipErrorStreamCaptureUnsupported;
-  const double enqueued = advance_host_clock(model().enqueue);
-  std::vector<CompletionPtr> after = null_stream_dependencies(*stream);
-  for (const Work& node : nodes) {
-    stream->submit(node, std::move(after), enqueued);
+  wait_unless_stuck(stream->in_the_way());
+  const double enqueued = spend(model().enqueue);
+  std::vector<OperationPtr> after = null_stream_dependencies(*stream);
+  for (const Job& node : nodes) {
+    OperationPtr made = stream->submit(node, std::move(after), enqueued);
     after.clear();
+    if (operation) *operation = std::move(made);
   }
   return hipSuccess;
 }
@@ -188,8 +310,8 @@ hipError_t synchronize(const std::shared_ptr<Stream>& stream) {
       return hipErrorStreamCaptureUnsupported;
     }
   }
-  if (const CompletionPtr last = stream->last()) raise_host_clock(last->wait());
-  advance_host_clock(model().synchronize);
+  wait_for(stream->last());
+  spend(model().synchronize);
   return lost(stream->device);
 }
 
@@ -204,16 +326,14 @@ std::vector<std::shared_ptr<Stream>> all_streams(int device) {
 }
 
 void wait_for_device(int device) {
-  for (const auto& stream : all_streams(device)) {
-    if (const CompletionPtr last = stream->last()) raise_host_clock(last->wait());
-  }
+  for (const auto& stream : all_streams(device)) wait_for(stream->last());
 }
 
 }  // namespace
 
 hipError_t synchronize_device(int device) {
   wait_for_device(device);
-  advance_host_clock(model().synchronize);
+  spend(model().synchronize);
   return lost(device);
 }
 
@@ -234,6 +354,7 @@ hipError_t create_stream(hipStream_t* handle, unsigned flags, int priority, cons
         if (const hipError_t error = lost(current_device)) return error;
         std::lock_guard lock(runtime().mutex);
         auto stream = std::make_shared<Stream>(current_device, flags, priority);
+        stream->take_queue();
         runtime().devices[current_device]->streams.push_back(stream);
         *handle = stream.get();
         return hipSuccess;
@@ -290,6 +411,7 @@ HIP_API hipError_t hipStreamDestroy(hipStream_t handle) {
       }
     }
     if (!gone) return hipErrorInvalidHandle;
+    wait_unless_stuck(gone->last());  // what waits for time would never be carried out
     gone->close();
     return hipSuccess;
   });
@@ -301,8 +423,7 @@ HIP_API hipError_t hipStreamSynchronize(hipStream_t handle) {
 HIP_API hipError_t hipStreamQuery(hipStream_t handle) {
   return with_stream(handle, [](const auto& stream) -> hipError_t {
     if (const hipError_t error = lost(stream->device)) return error;
-    const CompletionPtr last = stream->last();
-    return last && !last->ready() ? hipErrorNotReady : hipSuccess;
+    return is_over(stream->last()) ? hipSuccess : hipErrorNotReady;
   });
 }
 HIP_API hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
@@ -331,23 +452,38 @@ HIP_API int hipGetStreamDeviceId(hipStream_t handle) {
   return stream ? stream->device : -1;
 }
 
+namespace {
+
+Job host_call(std::function<void()> call) {
+  Job job;
+  job.calls_host = true;
+  job.execute = [call = std::move(call)](double) -> Outcome {
+    call();
+    return {};
+  };
+  return job;
+}
+
+// Takes no time, and is as if it had not been there.
+Job marker() {
+  Job job;
+  job.data = Data::Transparent;
+  return job;
+}
+
+}  // namespace
+
 HIP_API hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
   return with_stream(handle, [&](const auto& stream) -> hipError_t {
     if (!function) return hipErrorInvalidValue;
-    return enqueue(stream, [=](const OperationStart& start) -> OperationEnd {
-      function(argument);
-      return {start.at, OperationEnd::Data::None, hipSuccess};
-    });
+    return enqueue(stream, host_call([=] { function(argument); }));
   });
 }
 HIP_API hipError_t hipStreamAddCallback(hipStream_t handle, void (*callback)(hipStream_t, hipError_t, void*),
                                         void* argument, unsigned flags) {
   return with_stream(handle, [&](const auto& stream) -> hipError_t {
     if (!callback || flags) return hipErrorInvalidValue;
-    return enqueue(stream, [=](const OperationStart& start) -> OperationEnd {
-      callback(handle, hipSuccess, argument);
-      return {start.at, OperationEnd::Data::None, hipSuccess};
-    });
+    return enqueue(stream, host_call([=] { callback(handle, hipSuccess, argument); }));
   });
 }
 
@@ -358,7 +494,7 @@ namespace {
 struct Event {
   int device;
   unsigned flags;
-  CompletionPtr record;  // of the latest hipEventRecord; its virtual end is the time stamp
+  OperationPtr record;  // the latest hipEventRecord; its virtual end is the time stamp
 };
 
 // Events live in a set, so that a handle which is none is refused instead of followed.
@@ -412,13 +548,8 @@ hipError_t record_event(hipEvent_t handle, hipStream_t stream_handle, const char
       [&](Event& event) -> hipError_t {
         const auto stream = resolve(stream_handle);
         if (!stream || stream->device != event.device) return hipErrorInvalidHandle;
-        CompletionPtr record;
-        const hipError_t error = enqueue(
-            stream,
-            [](const OperationStart& start) -> OperationEnd {
-              return {start.at, OperationEnd::Data::Transparent, hipSuccess};
-            },
-            &record);
+        OperationPtr record;
+        const hipError_t error = enqueue(stream, marker(), &record);
         if (error == hipSuccess && record) event.record = record;
         return error;
       },
@@ -435,12 +566,12 @@ HIP_API hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream,
 HIP_API hipError_t hipEventQuery(hipEvent_t handle) {
   return with_event(handle, [](Event& event) -> hipError_t {
     if (const hipError_t error = lost(event.device)) return error;
-    return event.record && !event.record->ready() ? hipErrorNotReady : hipSuccess;
+    return is_over(event.record) ? hipSuccess : hipErrorNotReady;
   });
 }
 
 HIP_API hipError_t hipEventSynchronize(hipEvent_t handle) {
-  CompletionPtr record;
+  OperationPtr record;
   int device = 0;
   const hipError_t found = with_event(handle, [&](Event& event) -> hipError_t {
     record = event.record;
@@ -448,8 +579,8 @@ HIP_API hipError_t hipEventSynchronize(hipEvent_t handle) {
     return hipSuccess;
   });
   if (found != hipSuccess) return found;
-  if (record) raise_host_clock(record->wait());  // without the lock: others go on enqueueing
-  advance_host_clock(model().synchronize);
+  wait_for(record);  // without the lock: others go on enqueueing
+  spend(model().synchronize);
   const hipError_t error = lost(device);
   if (error != hipSuccess) last_error = error;
   return error;
@@ -464,8 +595,8 @@ HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start_han
     if (start.device != stop.device || !start.record || !stop.record) return hipErrorInvalidHandle;
     if ((start.flags | stop.flags) & hipEventDisableTiming) return hipErrorInvalidHandle;
     if (const hipError_t error = lost(start.device)) return error;
-    if (!start.record->ready() || !stop.record->ready()) return hipErrorNotReady;
-    *milliseconds = static_cast<float>((stop.record->wait() - start.record->wait()) * 1e3);
+    if (!is_over(start.record) || !is_over(stop.record)) return hipErrorNotReady;
+    *milliseconds = static_cast<float>((stop.record->end - start.record->end) * 1e3);
     return hipSuccess;
   });
 }
@@ -476,14 +607,10 @@ HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream_handle, hipEvent_t hand
     if (!stream) return hipErrorInvalidHandle;
     if (stream->capture || !event.record) return hipSuccess;  // a linear capture is in order by itself
     if (const hipError_t error = lost(stream->device)) return error;
-    const double enqueued = advance_host_clock(model().enqueue);
-    std::vector<CompletionPtr> after = null_stream_dependencies(*stream);
+    const double enqueued = spend(model().enqueue);
+    std::vector<OperationPtr> after = null_stream_dependencies(*stream);
     after.push_back(event.record);
-    stream->submit(
-        [](const OperationStart& start) -> OperationEnd {
-          return {start.at, OperationEnd::Data::Transparent, hipSuccess};
-        },
-        std::move(after), enqueued);
+    stream->submit(marker(), std::move(after), enqueued);
     return hipSuccess;
   });
 }

@@ -1,59 +1,23 @@
-// Streams, events and the virtual clock.
+// Streams and events.
 //
-// A stream is an in-order queue with a thread of its own. Every operation has a virtual start, the latest of the
-// stream's clock, the host's clock when it was enqueued and the ends of what it depends on, and a virtual end that the
-// operation itself computes. Real time never enters, so two runs of a program give the same figures.
+// A stream is an in-order queue with a thread of its own, which carries its operations out; the timeline times them.
 #pragma once
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "hip_abi.hpp"
 #include "runtime.hpp"
+#include "timeline.hpp"
 
 namespace emulator {
-
-// Seconds on the host's virtual clock: calls that enqueue or wait move it, nothing else does.
-double host_clock();
-double advance_host_clock(double seconds);
-void raise_host_clock(double to);
-
-// One operation's end: waited for in real time, and read in virtual time.
-class Completion {
- public:
-  void finish(double end);
-  double wait();  // returns the virtual end
-  bool ready();
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  double end_ = 0;
-};
-using CompletionPtr = std::shared_ptr<Completion>;
-
-struct OperationStart {
-  double at = 0;
-  bool back_to_back = false;  // the operation before moved data and ended at this very moment
-};
-
-struct OperationEnd {
-  double at = 0;
-  enum class Data { None, Moved, Transparent } data = Data::None;  // Transparent: as if it had not been there
-  hipError_t error = hipSuccess;
-};
-
-using Work = std::function<OperationEnd(const OperationStart&)>;
 
 struct Capture {
   unsigned long long id = 0;
   bool invalidated = false;
-  std::vector<Work> nodes;
+  std::vector<Job> nodes;
 };
 
 class Stream {
@@ -61,9 +25,18 @@ class Stream {
   Stream(int device, unsigned flags, int priority);
   ~Stream();
 
-  CompletionPtr submit(Work work, std::vector<CompletionPtr> after, double enqueued);
-  CompletionPtr last();  // of the operation enqueued last; null when there was none
-  void close();          // waits for everything and ends the thread
+  OperationPtr submit(Job job, std::vector<OperationPtr> after, double enqueued);
+  OperationPtr last();  // the operation enqueued last; null when there was none
+  // What has to be over before the hardware queue takes more: the host waits for it then, unless it waits for the host.
+  OperationPtr in_the_way();
+  void take_queue();    // where it has none yet: the hardware queue of its device that fewest streams use
+  void close();         // waits for everything and ends the thread
+
+  // Whether it has work that waits for nothing, with the timeline locked; `just_asked` as for is_stuck().
+  bool can_go_on(bool just_asked);
+
+  // What runs here looks at memory and never rests: it may wait, and is not waited for any more.
+  void let_be();
 
   const int device;
   const unsigned flags;
@@ -71,22 +44,15 @@ class Stream {
   std::unique_ptr<Capture> capture;  // guarded by Runtime::mutex
 
  private:
-  struct Operation {
-    Work work;
-    std::vector<CompletionPtr> after;
-    double enqueued;
-    CompletionPtr completion;
-  };
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Operation> queue_;
-  CompletionPtr last_;
+  std::condition_variable wake_;
+  std::deque<OperationPtr> pending_;  // not carried out yet
+  OperationPtr last_;
+  HardwareQueue* queue_ = nullptr;
   bool closing_ = false;
   std::thread thread_;
-  double clock_ = 0;         // of the worker thread only
-  bool moved_data_ = false;  // the last operation that counts moved data
+  double about_ = 0;  // of the worker thread only
 };
 
 // The stream a handle means: NULL and hipStreamLegacy are the current device's null stream, hipStreamPerThread the
@@ -102,15 +68,39 @@ hipError_t api_on(hipStream_t handle, Body&& body, const char* call = __builtin_
   return api(body, call, device_of(handle));
 }
 
-// Puts work into a stream under the rules of the null stream, or into the graph that is being captured. Costs the host
-// one call. `completion` stays null for captured work.
-hipError_t enqueue(const std::shared_ptr<Stream>& stream, Work work, CompletionPtr* completion = nullptr);
+// Waits until no kernel can go on before the host does something: all are over, or look at memory that nobody changes.
+// The host's clock moves only then, so that it shows the same to a kernel however fast that is.
+void settle();
 
-// Puts a captured sequence into a stream for the price of one call.
-hipError_t enqueue_all(const std::shared_ptr<Stream>& stream, const std::vector<Work>& nodes);
+// The host spends this time in a call.
+double spend(double seconds);
+
+// Waits for an operation, and raises the host's clock to its end.
+void wait_for(const OperationPtr& operation);
+
+// The same, but not where that hangs on something that cannot go on.
+void wait_unless_stuck(const OperationPtr& operation);
+
+// Whether an operation is over as soon as nothing else can go on; the host's clock is raised to its end then. It is not
+// when that takes long.
+bool is_over(const OperationPtr& operation);
+
+// Puts work into a stream under the rules of the null stream, or into the graph that is being captured. Costs the host
+// one call. `operation` stays null for captured work.
+hipError_t enqueue(const std::shared_ptr<Stream>& stream, Job job, OperationPtr* operation = nullptr);
+
+// The same with several, one after another, for the price of one call; `operation` is the last.
+hipError_t enqueue(const std::shared_ptr<Stream>& stream, const std::vector<Job>& nodes, OperationPtr* operation);
 
 hipError_t synchronize(const std::shared_ptr<Stream>& stream);
 hipError_t synchronize_device(int device);
 void wait_for_all_devices();
+
+// A copy by the host's threads, already made: it begins now, beside what the GPUs do. It is over when it is waited for.
+OperationPtr begin_host_copy(std::function<Price(const OperationStart&, Caches)> price);
+void end_host_copy(const OperationPtr& copy);
+
+// A grid begins, on the thread of its stream, which is carrying out an operation.
+void note_grid(const std::shared_ptr<Grid>& grid);
 
 }  // namespace emulator

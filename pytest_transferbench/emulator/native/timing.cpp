@@ -1,6 +1,9 @@
 #include "timing.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
 
 namespace emulator {
 namespace {
@@ -37,7 +40,6 @@ double rate_of(const Link& link, const Way& way, double rate_of_a_unit) {
   return std::min(link.rate, std::min<int>(way.blocks, model().compute_units) * rate_of_a_unit);
 }
 
-// `missed` is the share of the reads from each owner that no cache answered.
 Slowest slowest_read(int device, const Ways& ways, const std::vector<double>& missed) {
   Slowest slowest;
   for (int owner = HOST; owner < model().devices; ++owner) {
@@ -94,18 +96,7 @@ double lap_seconds(int device, const Lap& lap, const std::vector<double>& missed
   return std::max(longest(device, lap.ways, missed), behind_data) + last + there_and_back;
 }
 
-void add_bytes(std::vector<Way>& to, const std::vector<Way>& more) {
-  for (size_t slot = 0; slot < to.size(); ++slot) to[slot].bytes += more[slot].bytes;
-}
-
-void count_all(int device, const Ways& ways) {
-  for (int owner = HOST; owner < model().devices; ++owner) {
-    const auto slot = static_cast<size_t>(owner + 1);
-    count_moved(owner, device, ways.read[slot].bytes);
-    count_moved(device, owner, ways.written[slot].bytes);
-  }
-}
-
+// The share of the reads from each owner that no cache answered.
 std::vector<double> missed_share(const Found& found, const Traffic& traffic) {
   std::vector<double> shares;
   for (size_t slot = 0; slot < traffic.read.size(); ++slot) {
@@ -115,41 +106,160 @@ std::vector<double> missed_share(const Found& found, const Traffic& traffic) {
   return shares;
 }
 
+// What the data of one operation need of each resource, as seconds in which nothing else could use it.
+class Needs {
+ public:
+  void of_cache(int gpu, double bytes) { of({Resource::CACHE, gpu, 0}, bytes / model().cache_rate); }
+  void of_cpu(double share, double seconds) { of({Resource::CPU, HOST, 0}, share * seconds); }
+  void of_reading(int owner, double bytes) { of_memory(Resource::MEMORY_READ, owner, bytes); }
+  void of_writing(int owner, double bytes) { of_memory(Resource::MEMORY_WRITE, owner, bytes); }
+
+  // Nothing where both ends are the same. From GPU to GPU, PCIe leads over the host links of both.
+  void of_link(int from, int to, double bytes, double Link::* rate) {
+    if (from == to) return;
+    const Model& m = model();
+    const Link& link = m.link(from, to);
+    of({Resource::LINK, from, to}, bytes / link.*rate);
+    if (from == HOST || to == HOST || link.type != LINK_TYPE_PCIE) return;
+    of({Resource::LINK, from, HOST}, bytes / m.link(from, HOST).*rate);
+    of({Resource::LINK, HOST, to}, bytes / m.link(HOST, to).*rate);
+  }
+
+  Flow flow(double bytes, double seconds) const {
+    Flow made;
+    made.rate = bytes / seconds;
+    for (const auto& [resource, busy] : seconds_) made.uses.push_back({resource, std::min(1.0, busy / seconds)});
+    return made;
+  }
+
+ private:
+  void of(const Resource& resource, double seconds) {
+    if (seconds > 0) seconds_[resource] += seconds;
+  }
+
+  void of_memory(Resource::Kind kind, int owner, double bytes) {
+    const double rate = owner == HOST ? model().cpu.memory_rate : model().link(owner, owner).rate;
+    if (rate > 0) of({kind, owner, 0}, bytes / rate);
+  }
+
+  std::map<Resource, double> seconds_;
+};
+
 }  // namespace
 
-OperationEnd shader_end(const OperationStart& start, int device, const Traffic& traffic) {
-  count_all(device, traffic);
-  const Found found = look_up(device, traffic);
-  const Slowest reading = slowest_read(device, traffic, missed_share(found, traffic));
+Price shader_price(const OperationStart& start, int device, const Traffic& traffic, Caches caches) {
+  const Found found = look_up(device, traffic, caches);
+  const std::vector<double> missed = missed_share(found, traffic);
+  const Slowest reading = slowest_read(device, traffic, missed);
   const Slowest writing = slowest_write(device, traffic, reading.moves);
-  if (!reading.moves && !writing.moves) return {start.at + model().launch, OperationEnd::Data::None, hipSuccess};
+  Price price;
+  if (!reading.moves && !writing.moves) {
+    price.data_begin = price.data_end = price.at_least = start.at + model().launch;
+    return price;
+  }
   // The stores of a shader that reads wait for its first data, and meanwhile for the way they take.
   const double set_up = model().launch + std::max(reading.first, writing.first) +
                         (found.translation_lost ? model().cold_remote_read : 0);
   const double hidden = start.back_to_back ? model().overlap : 0;
   const double longest = std::max(reading.seconds, writing.seconds);
-  return {start.at + std::max(set_up, set_up - hidden + longest), OperationEnd::Data::Moved, hipSuccess};
+  price.data_begin = start.at + (set_up - hidden);
+  price.data_end = start.at + (set_up - hidden + longest);
+  price.at_least = start.at + set_up;
+  price.data = Data::Moved;
+  Needs needs;
+  double most = 0;  // over any way
+  for (int owner = HOST; owner < model().devices; ++owner) {
+    const auto slot = static_cast<size_t>(owner + 1);
+    const auto read = static_cast<double>(traffic.read[slot].bytes);
+    if (read > 0 && missed[slot] < 1) needs.of_cache(model().physical_gpu(device), read);
+    needs.of_reading(owner, missed[slot] * read);
+    needs.of_link(owner, device, missed[slot] * read, &Link::rate);
+    const auto written = static_cast<double>(traffic.written[slot].bytes);
+    needs.of_link(device, owner, written, &Link::rate);
+    needs.of_writing(owner, written);
+    most = std::max({most, read, written});
+  }
+  price.flow = needs.flow(most, longest);
+  return price;
 }
 
-std::vector<double> lap_ends(int device, const std::vector<Lap>& laps, Traffic rest) {
-  const Ways after = rest;
-  for (const Lap& lap : laps) {
-    add_bytes(rest.read, lap.ways.read);
-    add_bytes(rest.written, lap.ways.written);
-  }
-  count_all(device, rest);
-  const std::vector<double> missed = missed_share(look_up(device, rest), rest);
+std::vector<double> lap_ends(int device, const std::vector<Lap>& laps, const Ways& rest, const Traffic& all,
+                             Caches caches) {
+  const std::vector<double> missed = missed_share(look_up(device, all, caches), all);
   std::vector<double> ends;
   double at = 0;
   for (const Lap& lap : laps) ends.push_back(at += lap_seconds(device, lap, missed));
-  ends.push_back(at + longest(device, after, missed));
+  ends.push_back(at + longest(device, rest, missed));
   return ends;
 }
 
-OperationEnd dma_end(const OperationStart& start, int from, int to, size_t nbytes) {
+Price dma_price(const OperationStart& start, int from, int to, size_t nbytes, double issue) {
   const DmaEngine& engine = model().dma;
-  const double rate = std::min(engine.rate, model().link(from, to).rate);
-  return {start.at + engine.issue + static_cast<double>(nbytes) / rate, OperationEnd::Data::Moved, hipSuccess};
+  const double link = model().link(from, to).dma_rate, bytes = static_cast<double>(nbytes);
+  const bool small = nbytes <= engine.small_max;
+  const double seconds = bytes / std::min(small ? engine.small_rate : engine.rate, link);
+  Price price;
+  if (small) {
+    price.data_end = start.at + std::sqrt(issue * issue + seconds * seconds);
+    price.data_begin = price.data_end - seconds;
+  } else {
+    price.data_begin = start.at + (engine.small_max ? engine.large_setup : issue);
+    price.data_end = price.data_begin + seconds;
+  }
+  price.at_least = price.data_end;
+  price.data = Data::Moved;
+  Needs needs;
+  needs.of_reading(from, bytes);
+  needs.of_link(from, to, bytes, &Link::dma_rate);
+  needs.of_writing(to, bytes);
+  price.flow = needs.flow(bytes, seconds);
+  return price;
+}
+
+// Every thread has its rate, for all that it reads and for all that it writes; together they go no faster than the link
+// they share, or than all of the CPU.
+Price host_copy_price(const OperationStart& start, const std::vector<int>& from, const std::vector<int>& to,
+                      size_t nbytes, int threads) {
+  const Model& m = model();
+  const int working = std::min(threads, m.cpu.threads);
+  const auto bytes = static_cast<double>(nbytes);
+  double reading = 0, writing = 0, crossing = bytes / (working * m.cpu.local_rate);
+  Needs needs;
+  for (const int owner : from) {
+    reading += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.from_device_rate));
+    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(owner, HOST).rate);
+    needs.of_reading(owner, bytes);
+    needs.of_link(owner, HOST, bytes, &Link::rate);
+  }
+  for (const int owner : to) {
+    writing += bytes / (working * (owner == HOST ? m.cpu.local_rate : m.cpu.to_device_rate));
+    if (owner != HOST) crossing = std::max(crossing, bytes / m.link(HOST, owner).rate);
+    needs.of_link(HOST, owner, bytes, &Link::rate);
+    needs.of_writing(owner, bytes);
+  }
+  const double seconds = std::max({reading, writing, crossing});
+  needs.of_cpu(static_cast<double>(working) / m.cpu.threads, seconds);
+  Price price;
+  price.data_begin = start.at;
+  price.data_end = price.at_least = start.at + seconds;
+  price.data = Data::Moved;
+  price.flow = needs.flow(bytes, seconds);
+  return price;
+}
+
+void add_bytes(Ways& to, const Ways& more) {
+  for (size_t slot = 0; slot < to.read.size(); ++slot) {
+    to.read[slot].bytes += more.read[slot].bytes;
+    to.written[slot].bytes += more.written[slot].bytes;
+  }
+}
+
+void count_moved(int device, const Ways& ways) {
+  for (int owner = HOST; owner < model().devices; ++owner) {
+    const auto slot = static_cast<size_t>(owner + 1);
+    count_moved(owner, device, ways.read[slot].bytes);
+    count_moved(device, owner, ways.written[slot].bytes);
+  }
 }
 
 uint64_t moved_bytes(int from, int to) {

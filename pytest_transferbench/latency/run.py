@@ -1,4 +1,4 @@
-"""One message case, measured: every word compared first, then every iteration timed and what arrived added up."""
+"""One message case, measured: a trial first, then every iteration timed; every word of both compared."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from pytest_transferbench.engine.clocks import Clocks
 from pytest_transferbench.latency.ring import (
-    CHECKED_ITERATIONS,
+    LEADERS_SEED,
     MODULUS,
-    PAYLOAD_STEP,
-    PAYLOAD_TURN,
+    PLACE_STEP,
+    PLACE_TURN,
+    TRIAL_ITERATIONS,
     Launch,
-    Report,
     Ring,
 )
 from pytest_transferbench.measurement import Arm, Check, Fault, Measurement
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from pytest_transferbench.engine import Bench
 
 TRIES = 3
-"""How often the timed messages are sent before clocks that disagree make the case INVALID."""
+"""How often the timed messages are sent before clocks that disagree make the case INVALID.
+
+One launch sends them all and is thrown away as a whole: no share of samples that a judge could allow."""
 
 
 class _EndedError(Exception):
@@ -78,7 +80,7 @@ def _measure(bench: Bench, ring: Ring, key: str) -> Measurement:
         arms=tuple(run.arms),
         checks=tuple(run.checks),
         faults=tuple(run.faults),
-        warnings=tuple(ring.warnings),
+        warnings=(*ring.warnings, *run.warnings),
         context=run.context(),
         emulated=bench.node.emulated,
         validated=ring.case.validate != "off",
@@ -94,28 +96,25 @@ class _Run:
         self.arms: list[Arm] = []
         self.checks: list[Check] = []
         self.faults: list[Fault] = []
+        self.warnings: list[str] = []
         self.facts: dict[str, Any] = {}
         self._sent = 0
 
     def take(self) -> None:
-        """Compare, then time; raises ``_EndedError`` where a wait was given up or data is wrong."""
+        """Try, then time; raises ``_EndedError`` where no wait could end, one was given up, or data is wrong."""
+        self._insist_on_deadlines()
         if self.case.validate == "end":
-            self._compare(self._send(CHECKED_ITERATIONS, checked=True, what="checked"), "checked", CHECKED_ITERATIONS)
-        each = self.case.validate == "each"
+            self._send(TRIAL_ITERATIONS, hashed=True, what="trial")
         iterations = self.case.warmups + self.case.samples
-        rejected: list[str] = []
-        for _ in range(TRIES):
-            launch = self._send(iterations, checked=each, what="timed")
-            if each:
-                self._compare(launch, "timed", iterations)
-            elif self.case.validate == "end":
-                self._add_up(launch, iterations)
+        for attempt in range(1, TRIES + 1):
+            launch = self._send(iterations, hashed=self.case.validate == "each", what="timed")
             objection = self._objection(launch)
             if objection is None:
-                self._keep(launch, rejected)
+                self._keep(launch)
                 return
-            rejected.append(objection)
-        self.faults.append(Fault("INVALID", rejected[-1]))
+            if attempt < TRIES:
+                self.warnings.append(f"the timed messages were sent again: {objection}")
+        self.faults.append(Fault("INVALID", f"{objection}, in the last of {TRIES} tries"))
 
     def context(self) -> dict[str, Any]:
         """Return the plain facts worth keeping beside the figures; times in seconds, rates in GB/s."""
@@ -125,10 +124,12 @@ class _Run:
             "link_gbps": self.ring.link.gbps,
             "source_of_rate": self.ring.link.source_of_rate,
             "order": self.message.protocol.order,
-            "wire_efficiency": self.message.protocol.wire_efficiency,
+            "seconds_are": "half a round trip" if self.message.round_trip else "a message and its ACK",
             **self.facts,
         }
-        if self.arms:
+        if not self.message.round_trip:
+            found["wire_efficiency"] = self.message.nbytes / self._wire_bytes
+        if self.arms and not self.message.round_trip:
             found["wire_gbps"] = self._wire_bytes / self.arms[0].median_seconds / 1e9
         return found
 
@@ -148,22 +149,34 @@ class _Run:
         """8-byte words of data in a message; the last line is filled up."""
         return self.ring.lines * self.message.protocol.data_bytes // 8
 
-    def _send(self, iterations: int, *, checked: bool, what: str) -> Launch:
+    def _insist_on_deadlines(self) -> None:
+        for side in (self.ring.sender, self.ring.receiver):
+            hz = self.ring.runtime.deadline_hz(side.index)
+            if not 0 < hz < math.inf:
+                said = f"the clock that ends waits on GPU {side.index} has a rate of {hz:g} Hz: nothing was sent"
+                self.faults.append(Fault("INVALID", said))
+                raise _EndedError
+
+    def _send(self, iterations: int, *, hashed: bool, what: str) -> Launch:
+        """Send messages and prove them; raises ``_EndedError`` where a wait was given up or data is wrong."""
         send = self.ring.ping_pong if self.message.round_trip else self.ring.send
-        launch = send(iterations, checked=checked)
+        launch = send(iterations, hashed=hashed)
         self._sent += iterations
         late = self._late(launch)
         if late is not None:
             self.faults.append(Fault("TIMEOUT", f"{late} of {iterations} in the {what} pass"))
             raise _EndedError
+        if self.case.validate != "off":
+            self._prove(launch, what, iterations)
         return launch
 
     def _late(self, launch: Launch) -> str | None:
         """Say in words whose wait was given up first; at the same iteration it is the receiver that misses more."""
+        there, back = ("the line", "the line to come back") if self.message.round_trip else ("the flag", "the ACK")
         waits = [
             (report.given_up, place, side.index, what)
             for place, (report, side, what) in enumerate(
-                ((launch.receiver, self.ring.receiver, "the flag"), (launch.sender, self.ring.sender, self._answer))
+                ((launch.receiver, self.ring.receiver, there), (launch.sender, self.ring.sender, back))
             )
             if report.given_up is not None
         ]
@@ -172,41 +185,31 @@ class _Run:
         (iteration, block), _, gpu, what = min(waits, key=lambda wait: (wait[0][0], wait[1]))
         return (
             f"{self.message.protocol.title} {format_size(self.message.nbytes)}: block {block} on GPU {gpu} waited "
-            f"{self.case.timeout_seconds:g} s for {what} of iteration {iteration}"
+            f"{self.case.timeout_seconds:g} s for {what} {'in lap' if self.message.round_trip else 'of iteration'} "
+            f"{iteration}"
         )
 
-    @property
-    def _answer(self) -> str:
-        return "the line" if self.message.round_trip else "the ACK"
-
-    def _compare(self, launch: Launch, what: str, iterations: int) -> None:
-        """Keep what the receivers' own comparison of every word found."""
+    def _prove(self, launch: Launch, what: str, iterations: int) -> None:
+        """Keep what comparing every word gave, and whether every word was there to be compared."""
+        report = launch.sender if self.message.round_trip else launch.receiver
+        name = f"the {what} {'laps' if self.message.round_trip else 'messages'}"
         words = 2 * self._words * iterations
-        sides = [("receiver", launch.receiver)] + [("sender", launch.sender)] * self.message.round_trip
-        for side, report in sides:
-            name = f"the {what} messages" if len(sides) == 1 else f"the {what} laps at the {side}"
-            self._keep_check(_compared(name, words, report))
-
-    def _add_up(self, launch: Launch, iterations: int) -> None:
-        """Compare the sum of all words that arrived with the one it must be: the proof of the timed messages."""
-        flags = range(launch.first_flag, launch.first_flag + iterations)
-        if self.message.round_trip:
-            expected = PAYLOAD_STEP * _sum_below(iterations) + PAYLOAD_TURN * sum(flags)
+        if report.wrong_words:
+            check = Check(name, words, report.wrong_words, report.wrong_bytes, report.first, report.last, report.mask)
+        elif report.sum != (expected := self._expected_sum(launch, iterations)):
+            said = f"sum {report.sum:#x} instead of {expected:#x}: a word was not taken, or more than once"
+            check = Check.of_sum(name, words, said)
         else:
-            expected = PAYLOAD_STEP * _sum_below(self._words) * iterations + PAYLOAD_TURN * sum(flags) * self._words
-        expected %= MODULUS
-        words = 2 * iterations * (1 if self.message.round_trip else self._words)
-        found = launch.sender.sum if self.message.round_trip else launch.receiver.sum
-        if found == expected:
-            self._keep_check(Check("the timed messages", words))
-        else:
-            said = f"sum {found:#x} instead of {expected:#x}"
-            self._keep_check(Check("the timed messages", words, words, 4 * words, found=said))
-
-    def _keep_check(self, check: Check) -> None:
-        self.checks = [kept for kept in self.checks if kept.what != check.what] + [check]
+            check = Check(name, words)
+        self.checks = [kept for kept in self.checks if kept.what != name] + [check]
         if not check.passed:
             raise _EndedError
+
+    def _expected_sum(self, launch: Launch, iterations: int) -> int:
+        flags = sum(range(launch.first_flag, launch.first_flag + iterations))
+        if self.message.round_trip:  # one message of as many words as there are laps, each with another flag
+            return (PLACE_STEP * _sum_below(iterations) + PLACE_TURN * (flags + LEADERS_SEED * iterations)) % MODULUS
+        return (PLACE_STEP * _sum_below(self._words) * iterations + PLACE_TURN * flags * self._words) % MODULUS
 
     def _objection(self, launch: Launch) -> str | None:
         """Say why the timed messages cannot be believed; ``None`` when they can."""
@@ -224,7 +227,7 @@ class _Run:
         facts = self.ring.bench.clock_facts(self.ring.sender.index)
         return Clocks(launch.event_seconds, span, kernel_flaw=flaw).objection(facts.launch_seconds)
 
-    def _keep(self, launch: Launch, rejected: list[str]) -> None:
+    def _keep(self, launch: Launch) -> None:
         hz = self.ring.runtime.stamp_hz(self.ring.sender.index)
         ticks = launch.ticks[self.case.warmups :].astype(np.int64)
         seconds = np.diff(ticks) / hz / (2 if self.message.round_trip else 1)
@@ -234,16 +237,9 @@ class _Run:
                 1,
                 seconds=tuple(map(float, seconds)),
                 event_seconds=(launch.event_seconds,),
-                rejected=tuple(f"try {number}: {reason}" for number, reason in enumerate(rejected, start=1)),
             )
         )
 
 
 def _sum_below(count: int) -> int:
     return count * (count - 1) // 2
-
-
-def _compared(name: str, words: int, report: Report) -> Check:
-    if not report.wrong_words:
-        return Check(name, words)
-    return Check(name, words, report.wrong_words, report.wrong_bytes, report.first, report.last, report.mask)
