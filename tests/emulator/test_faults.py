@@ -138,6 +138,8 @@ def test_new_faults_replace_the_old_ones_and_count_anew(hip: Hip, activation: Ac
 
 
 def test_a_sticky_fault_ends_its_device_and_no_other(hip: Hip, activation: Activation) -> None:
+    hip.set_device(1)
+    hip.ok("hipDeviceReset")  # whatever other tests of this process left there would be given back below, too
     before = activation.counters().allocations
     kernel = hip.kernel('extern "C" __global__ void nothing() {}', "nothing", device=1)
     with hip.stream(1) as stream:
