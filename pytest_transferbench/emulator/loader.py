@@ -115,6 +115,14 @@ class Activation:
         """
         return int(self._native.transferbench_emulator_moved_bytes(source, destination))
 
+    def take_xccs(self, source: int, destination: int) -> set[int]:
+        """Return the XCCs whose blocks have moved bytes from ``source`` to ``destination`` since this was last asked.
+
+        They are those of the GPU whose kernel it was.
+        """
+        mask = int(self._native.transferbench_emulator_take_xccs(source, destination))
+        return {xcc for xcc in range(mask.bit_length()) if mask >> xcc & 1}
+
     def copies(self, device: int) -> tuple[int, int]:
         """Return how many runtime copies this device has carried out by DMA engine, and how many by shader."""
         by_dma, by_shader = ctypes.c_uint64(), ctypes.c_uint64()
@@ -215,6 +223,8 @@ def _load(made: Build) -> ctypes.CDLL:
     ends = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)
     begin.argtypes = [*ends, *ends, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_int)]
     end.restype, end.argtypes = ctypes.c_double, [ctypes.c_void_p]
+    native.transferbench_emulator_take_xccs.restype = ctypes.c_uint64
+    native.transferbench_emulator_take_xccs.argtypes = [ctypes.c_int, ctypes.c_int]
     native.transferbench_emulator_moved_bytes.restype = ctypes.c_uint64
     native.transferbench_emulator_moved_bytes.argtypes = [ctypes.c_int, ctypes.c_int]
     native.transferbench_emulator_numa_node_of.argtypes = [ctypes.c_void_p]

@@ -190,6 +190,7 @@ class Lease:
             subexecutors=self.geometry.subexecutors,
             block_threads=self.geometry.block_threads,
             unroll=self.geometry.unroll,
+            part=-1 if self.geometry.part is None else self.geometry.part,
             source_kind="+".join(dict.fromkeys(memory.kind for memory in transfer.sources)),
             destination_kind="+".join(dict.fromkeys(memory.kind for memory in transfer.destinations)),
             gate=gate,

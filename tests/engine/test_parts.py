@@ -7,11 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pytest_transferbench.engine import Bench, pattern
+from pytest_transferbench.emulator import active
+from pytest_transferbench.engine import Bench, executors, pattern
+from pytest_transferbench.engine.executors import gfx
 from pytest_transferbench.engine.parts import unsupported_part, xcc_blocks, xcc_defines, xcc_units
 from pytest_transferbench.node import Device, Node
 from pytest_transferbench.runtime import Kernel
-from pytest_transferbench.transfer import Memory
+from pytest_transferbench.transfer import Memory, Transfer, parse_transfer, parse_transfers, together
+from tests.engine.proof import measured
 
 NBYTES = 192 * 1024 + 12
 BLOCKS, THREADS, UNROLL = 4, 256, 2
@@ -82,6 +85,68 @@ def test_a_share_that_no_block_on_the_xcc_has_is_left_undone_and_seen(bench: Ben
     assert np.flatnonzero(stamps == 0).tolist() == [4, 5]
 
 
-@pytest.mark.parametrize("kernel", ["tb_copy", "tb_copy_many", "tb_read"])
-def test_every_timed_kernel_is_compiled_for_one_xcc(bench: Bench, kernel: str) -> None:
-    assert bench.device(0).kernel("copy", kernel, **SHAPE, TB_XCC=1, TB_XCCS=8).name == kernel
+def xccs_of(ways: list[tuple[int, int]]) -> set[int]:
+    """Return whose blocks have moved bytes over these ways since this was last asked."""
+    node = active()
+    assert node is not None
+    return set().union(*(node.take_xccs(*way) for way in ways))
+
+
+@pytest.mark.parametrize(
+    ("text", "ways"),
+    [
+        ("G1->G0.5->G0", [(1, 0)]),
+        ("G0->G0.0->G1", [(0, 1)]),
+        ("G1->G0.7->N", [(1, 0)]),
+        ("N->G0.3->G1", [(0, 1)]),
+        ("G1G2->G0.4->G0", [(1, 0), (2, 0)]),
+        ("G0->G0.6->G1G2", [(0, 1), (0, 2)]),
+        ("(G1->G0.2->G0)(G2->G0.2->G0)", [(1, 0), (2, 0)]),
+    ],
+)
+def test_a_transfer_is_made_on_the_xcc_it_names_and_on_no_other(
+    bench: Bench, text: str, ways: list[tuple[int, int]]
+) -> None:
+    for one, other in ways:
+        bench.connect(one, other)  # with a copy of its own, on any XCC
+    test = together(parse_transfers(text, NBYTES))
+    assert executors.unsupported(test, bench.node) is None
+    xccs_of(ways)
+    measurement = measured(bench, test, rotate_bytes=0)  # type: ignore[arg-type]  # a Test does as well
+    assert (measurement.faults, measurement.wrong_words) == ((), 0)
+    xcc = test.executor.sub_index
+    assert xccs_of(ways) == {xcc}
+    assert measurement.method["part"] == xcc
+    whole = dataclasses.replace(test.transfers[0], executor=dataclasses.replace(test.executor, sub_index=None))
+    measured(bench, whole, rotate_bytes=0)
+    assert xccs_of(ways) == set(range(8))
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "op", "blocks"), [(64 << 20, "pull", 38), (64 << 20, "local", 76), (4096, "pull", 2)]
+)
+def test_without_subexecutors_the_units_of_the_one_xcc_share_the_work(
+    bench: Bench, nbytes: int, op: str, blocks: int
+) -> None:
+    transfer = parse_transfer("G1->G0.2->G0" if op == "pull" else "G0->G0.2->G0", nbytes=nbytes)
+    assert transfer.op == op
+    found = executors.geometry_of(transfer, bench.node)
+    assert (found.subexecutors, found.part) == (blocks, 2)
+
+
+def test_blocks_that_were_dealt_out_otherwise_give_no_figure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were a block index never on its XCC, TransferBench would leave its share undone and count it all the same."""
+    monkeypatch.setattr(gfx, "xcc_defines", lambda device, xcc: {"TB_XCC": xcc, "TB_XCCS": device.xccs - 1})
+    monkeypatch.setattr(gfx, "xcc_blocks", lambda device, blocks: (device.xccs - 1) * blocks)
+    measurement = measured(bench, pull_by_xcc(5), rotate_bytes=0)
+    assert 0 < measurement.wrong_words < 192 * 256
+
+
+def test_a_case_of_another_xcc_is_another_one(bench: Bench) -> None:
+    one, other = (measured(bench, pull_by_xcc(xcc), rotate_bytes=0) for xcc in (1, 2))
+    assert one.digest != other.digest
+    assert (one.key, other.key) == ("test/pull-gfx4-G1-G0-192K-at-G0.1", "test/pull-gfx4-G1-G0-192K-at-G0.2")
+
+
+def pull_by_xcc(xcc: int) -> Transfer:
+    return parse_transfer(f"G1->G0.{xcc}->G0", nbytes=192 * 1024, subexecutors=BLOCKS)

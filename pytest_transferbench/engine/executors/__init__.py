@@ -8,6 +8,7 @@ from typing import cast
 from pytest_transferbench.engine.executors import gfx
 from pytest_transferbench.engine.executors.base import Executor, ExecutorFile, Geometry, Operands, Place
 from pytest_transferbench.engine.memory_kinds import unsupported_memory, unsupported_threads
+from pytest_transferbench.engine.parts import unsupported_part
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.transfer import AnyTransfer, Message, Test, Transfer, TransferOrTest, executor_kind
 
@@ -61,9 +62,6 @@ def unsupported(transfer: TransferOrTest, node: Node, sub_iterations: int = 1) -
 
 def _not_run_yet(transfer: TransferOrTest) -> str | None:
     """Say what a Transfer or a Test may be, and no executor carries out."""
-    for each in transfer.transfers:
-        if each.executor.sub_index is not None:
-            return f"{each.notation()}: no executor is told which part of {each.executor.word} to use"
     first = transfer.transfers[0]
     for each in transfer.transfers[1:]:
         for what, mine, common in (
@@ -91,6 +89,10 @@ def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | N
         return f"{transfer.notation()} needs {missing}; this node has {node.describe_indices()}"
     for memory in (*transfer.sources, *transfer.destinations):
         reason = unsupported_memory(memory, executor, node)
+        if reason:
+            return reason
+    if executor.sub_index is not None:
+        reason = unsupported_part(executor.kind, executor.index, executor.sub_index, node)
         if reason:
             return reason
     if executor.on == "host" and (reason := unsupported_threads(executor.index, node)):

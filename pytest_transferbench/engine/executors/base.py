@@ -14,11 +14,15 @@ from pytest_transferbench.transfer import RotationPlan, Transfer
 
 @dataclass(frozen=True)
 class Geometry:
-    """How many sub-executors do the work and how each is shaped; zeros where an executor has no such thing."""
+    """How many sub-executors do the work and how each is shaped; zeros where an executor has no such thing.
+
+    ``part`` is the XCC or the DMA engine that alone does it; None where the runtime chooses.
+    """
 
     subexecutors: int
     block_threads: int = 0
     unroll: int = 0
+    part: int | None = None
 
 
 @dataclass(frozen=True)
