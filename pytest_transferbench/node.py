@@ -104,6 +104,8 @@ class Node:
     notes: tuple[str, ...] = ()
     batch_copy: bool = False
     """Whether the runtime has a call for many copies at once."""
+    engine_copy: bool = False
+    """Whether it has one for a copy by the DMA engine of one's choice."""
     host_name: str = "CPU"
     host_cpus: int = 1
     host_cache_bytes: int | None = None

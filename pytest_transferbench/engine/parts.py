@@ -7,6 +7,8 @@ from pytest_transferbench.node import Device, Node
 _ARCHITECTURES_THAT_TELL = ("gfx942", "gfx950")
 """Those on which a kernel can read which XCC it runs on: ``tb_xcc`` of ``portability.h``."""
 
+_NEEDED = "hsa_amd_memory_async_copy_on_engine of libhsa-runtime64 (ROCm 5.7)"
+
 
 def unsupported_part(letter: str, gpu: int, part: int, node: Node) -> str | None:
     """Return, in one line, why executor ``letter`` of ``gpu`` cannot be its part ``part``; ``None`` when it can.
@@ -16,15 +18,29 @@ def unsupported_part(letter: str, gpu: int, part: int, node: Node) -> str | None
     whole, named = f"{letter}{gpu}", f"{letter}{gpu}.{part}"
     if node.runtime != "rocm":
         return f"{named}: CUDA lets nobody choose a part of a GPU; use {whole}"
-    if letter == "D":
-        return f"{named}: no DMA engine can be chosen, HIP takes one itself; use {whole}"
     device = node.device(gpu)
+    if letter == "D":
+        return _unsupported_engine(named, whole, part, device, node)
     if not 0 <= part < device.xccs:
-        xccs = "1 XCC, 0" if device.xccs == 1 else f"{device.xccs} XCCs, 0 to {device.xccs - 1}"
-        return f"{named}: GPU {gpu} has {xccs}; use one of these, or {whole}"
+        return _not_there(named, whole, device, "XCC", device.xccs)
     if device.xccs > 1 and device.arch not in _ARCHITECTURES_THAT_TELL:
         return f"{named}: a kernel on {device.arch} cannot tell which XCC it runs on; use {whole}"
     return None
+
+
+def _unsupported_engine(named: str, whole: str, part: int, device: Device, node: Node) -> str | None:
+    if node.emulated:
+        return f"{named}: an emulated node chooses its DMA engines itself; use {whole}"
+    if not node.engine_copy:
+        return f"{named}: no DMA engine can be chosen without {_NEEDED}; use {whole}"
+    if device.copy_engines is not None and part >= device.copy_engines:
+        return _not_there(named, whole, device, "DMA engine", device.copy_engines)
+    return None
+
+
+def _not_there(named: str, whole: str, device: Device, what: str, count: int) -> str:
+    there = f"1 {what}, 0" if count == 1 else f"{count} {what}s, 0 to {count - 1}"
+    return f"{named}: GPU {device.index} has {there}; use one of these, or {whole}"
 
 
 def xcc_defines(device: Device, xcc: int) -> dict[str, int]:

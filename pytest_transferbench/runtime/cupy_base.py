@@ -309,6 +309,9 @@ class CupyRuntime(ABC):
     @abstractmethod
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None: ...
 
+    def engine_copy(self, device: int, engine: int, destination: int, source: int) -> Callable[[int, int, int], None]:
+        raise RuntimeFault("engine_copy", device, "unsupported", f"nobody can choose DMA engine {engine} here")
+
     @abstractmethod
     def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None: ...
 

@@ -267,6 +267,9 @@ class HostRuntime:
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
         self._refuse("dma_copy", stream.device)
 
+    def engine_copy(self, device: int, engine: int, destination: int, source: int) -> Callable[[int, int, int], None]:
+        self._refuse("engine_copy", device)
+
     def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
         self._refuse("batch_copy", stream.device)
 

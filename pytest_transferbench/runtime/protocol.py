@@ -131,6 +131,14 @@ class Runtime(Protocol):
         """Queue a copy by the DMA engine of ``stream.device`` (on ROCm: kind 1024, DeviceToDeviceNoCU)."""
         ...
 
+    def engine_copy(self, device: int, engine: int, destination: int, source: int) -> Callable[[int, int, int], None]:
+        """Return ``copy(destination, source, nbytes)`` by one DMA engine of ``device``, as far as these two
+        allocations reach; it returns when the bytes are there.
+
+        Raises RuntimeFault where that engine does not serve them, or none can be chosen.
+        """
+        ...
+
     def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
         """Queue all copies with one call; they may run in any order, or at the same time."""
         ...

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import hipkernels
 from pytest_transferbench.emulator import Activation, EmulatorError, activate
 from pytest_transferbench.node import HOST
-from pytest_transferbench.runtime import hip_api, numa
+from pytest_transferbench.runtime import hip_api, hsa, numa
 from pytest_transferbench.runtime.code_cache import cache_folder, code_object
 from pytest_transferbench.runtime.cupy_base import ATTACH_GLOBAL, COPY_KIND_DEFAULT, CupyRuntime, fault
 from pytest_transferbench.runtime.host import HostWork, RealHost
@@ -105,6 +105,7 @@ class RocmRuntime(CupyRuntime):
         super().__init__(host, closest_numa_nodes)
         self._hip = hip
         self._code_folder = code_folder
+        self._hsa: hsa.HsaApi | None = None
         self.emulated = emulated
 
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
@@ -115,6 +116,27 @@ class RocmRuntime(CupyRuntime):
             self._cuda.memcpyAsync(destination, source, nbytes, kind, stream.handle)
         except RuntimeError as error:
             raise fault("hipMemcpyAsync", stream.device, error, f"(kind {kind}, by the DMA engine)") from error
+
+    def engine_copy(self, device: int, engine: int, destination: int, source: int) -> Callable[[int, int, int], None]:
+        def faulty(error: hsa.HsaError) -> RuntimeFault:
+            return RuntimeFault(error.call, device, error.code, f"{error} (DMA engine {engine})")
+
+        try:
+            if self._hsa is None:
+                self._hsa = hsa.HsaApi()
+            copy = self._hsa.route(engine, destination, source)
+        except (OSError, AttributeError) as error:
+            raise RuntimeFault("engine_copy", device, type(error).__name__, str(error)) from error
+        except hsa.HsaError as error:
+            raise faulty(error) from error
+
+        def copied(destination: int, source: int, nbytes: int) -> None:
+            try:
+                copy(destination, source, nbytes)
+            except hsa.HsaError as error:
+                raise faulty(error) from error
+
+        return copied
 
     def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
         self._use(stream.device)
@@ -132,6 +154,11 @@ class RocmRuntime(CupyRuntime):
 
     def deadline_hz(self, device: int) -> float:
         return EMULATED_DEADLINE_HZ if self.emulated else self.stamp_hz(device)
+
+    def close(self) -> None:
+        super().close()
+        if self._hsa is not None:
+            self._hsa.close()
 
     def _allocate_pinned(self, memory: Memory, nbytes: int) -> int:
         # Mapped means coherent to a runtime before 7, whatever else is said; without it memory is mapped all the same.

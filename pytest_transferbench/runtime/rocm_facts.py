@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_transferbench.node import Device, Link, LinkClass, Node
-from pytest_transferbench.runtime import host_facts, kfd
+from pytest_transferbench.runtime import host_facts, hsa, kfd
 from pytest_transferbench.runtime.architectures import Architecture, architecture
 from pytest_transferbench.runtime.hip_api import LINK_XGMI, HipApi, HipProperties
 
@@ -65,6 +65,7 @@ def read_node(
         },  # an emulated node sets that one itself, to a folder of its own
         notes=tuple(_notes(devices, properties, emulated)),
         batch_copy=hip.has_batch_copy,
+        engine_copy=emulated is None and hsa.available(),
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
         host_cache_bytes=host_facts.last_level_cache_bytes(),
@@ -137,9 +138,7 @@ def _device(
         numa_node=_numa_node(hip, index, address, pci_devices),
         managed_memory=_flag(hip.attribute("ManagedMemory", index)),
         pageable_access=_flag(hip.attribute("PageableMemoryAccess", index)),
-        copy_engines=(node.properties.get("num_sdma_engines") if node is not None else None)
-        or properties.copy_engines
-        or None,
+        copy_engines=(node.copy_engines if node is not None else None) or properties.copy_engines or None,
         uuid=uuid,
         physical_gpu=physical_gpu,
     )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +17,10 @@ from pytest_transferbench.engine import Bench, executors, pattern
 from pytest_transferbench.engine.executors import gfx
 from pytest_transferbench.engine.parts import unsupported_part, xcc_blocks, xcc_defines, xcc_units
 from pytest_transferbench.node import Device, Node
-from pytest_transferbench.runtime import Kernel
+from pytest_transferbench.runtime import Allocation, Kernel, hsa
 from pytest_transferbench.transfer import Memory, Transfer, parse_transfer, parse_transfers, together
-from tests.engine.proof import measured
+from tests.engine.proof import corrupt_check, measured
+from tests.runtime.fake_hsa import FakeHsa
 
 NBYTES = 192 * 1024 + 12
 BLOCKS, THREADS, UNROLL = 4, 256, 2
@@ -22,8 +28,9 @@ SHAPE = {"TB_BLOCK": THREADS, "TB_UNROLL": UNROLL}
 KEY = pattern.key_of(0, 77)
 
 
-def machine(runtime: str = "rocm", arch: str = "gfx942", xccs: int = 8) -> Node:
-    return Node(runtime, (Device(0, "GPU", arch, "0000:01:00.0", 304, 192 << 30, xccs=xccs),))
+def machine(runtime: str = "rocm", arch: str = "gfx942", xccs: int = 8, engines: int | None = 16, **facts: Any) -> Node:
+    device = Device(0, "GPU", arch, "0000:01:00.0", 304, 192 << 30, xccs=xccs, copy_engines=engines)
+    return Node(runtime, (device,), engine_copy=runtime == "rocm", **{"emulated": None, **facts})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,18 @@ def machine(runtime: str = "rocm", arch: str = "gfx942", xccs: int = 8) -> Node:
         ("G", 1, machine(arch="gfx1250"), "G0.1: a kernel on gfx1250 cannot tell which XCC it runs on; use G0"),
         ("G", 0, machine("cuda", "sm_90", 1), "G0.0: CUDA lets nobody choose a part of a GPU; use G0"),
         ("D", 0, machine("cuda", "sm_90", 1), "D0.0: CUDA lets nobody choose a part of a GPU; use D0"),
-        ("D", 1, machine(), "D0.1: no DMA engine can be chosen, HIP takes one itself; use D0"),
+        ("D", 15, machine(), None),
+        ("D", 40, machine(engines=None), None),
+        ("D", 16, machine(), "D0.16: GPU 0 has 16 DMA engines, 0 to 15; use one of these, or D0"),
+        ("D", 1, machine(engines=1), "D0.1: GPU 0 has 1 DMA engine, 0; use one of these, or D0"),
+        ("D", 1, machine(emulated="x"), "D0.1: an emulated node chooses its DMA engines itself; use D0"),
+        (
+            "D",
+            1,
+            dataclasses.replace(machine(), engine_copy=False),
+            "D0.1: no DMA engine can be chosen without hsa_amd_memory_async_copy_on_engine of libhsa-runtime64 "
+            "(ROCm 5.7); use D0",
+        ),
     ],
 )
 def test_a_part_is_there_or_refused_in_one_line(letter: str, part: int, node: Node, reason: str | None) -> None:
@@ -150,3 +168,60 @@ def test_a_case_of_another_xcc_is_another_one(bench: Bench) -> None:
 
 def pull_by_xcc(xcc: int) -> Transfer:
     return parse_transfer(f"G1->G0.{xcc}->G0", nbytes=192 * 1024, subexecutors=BLOCKS)
+
+
+@pytest.fixture
+def rocr(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHsa]:
+    """A stand-in for ROCr that knows all memory of the emulated node; the host's clock is a real one meanwhile."""
+    fake = FakeHsa(tmp_path)
+    fake.set("engines", 0b1000)
+    allocate = bench.runtime.allocate
+
+    def known(memory: Memory, nbytes: int) -> Allocation:
+        made = allocate(memory, nbytes)
+        fake.allocated(made.pointer, nbytes, 2 + made.owner)
+        return made
+
+    bench.arena.clear()
+    monkeypatch.setattr(bench.runtime, "allocate", known)
+    monkeypatch.setattr(bench.runtime, "host_clock", time.perf_counter)
+    api = hsa.HsaApi(fake.path)
+    monkeypatch.setattr(bench.runtime, "_hsa", api)
+    yield fake
+    bench.arena.clear()
+    api.close()
+
+
+@pytest.mark.parametrize("text", ["G0->D0.3->G1", "C1->D0.3->G0", "G0->D0.3->C0", "G0->D0.3->G1G2C0"])
+def test_copies_by_one_engine_are_made_by_it_alone_and_proved(bench: Bench, rocr: FakeHsa, text: str) -> None:
+    measurement = measured(bench, parse_transfer(text, nbytes=NBYTES), rotate_bytes=4 * NBYTES)
+    assert (measurement.faults, measurement.wrong_words) == ((), 0)
+    assert {check.words for check in measurement.checks} == {NBYTES // 4}
+    assert list(rocr.copies()) == [3]
+    assert (measurement.method["part"], measurement.method["gate"]) == (3, "host")
+    assert measurement.context["remark"] == "by the host's clock, which waits for every copy"
+    assert measurement.gbps > 0
+
+
+def test_a_copy_by_one_engine_that_leaves_a_word_is_found(bench: Bench, rocr: FakeHsa) -> None:
+    rocr.set("left_out", 4)
+    found = corrupt_check(measured(bench, parse_transfer("G0->D0.3->G1", nbytes=NBYTES), rotate_bytes=0))
+    assert (found.wrong_words, found.first) == (1, NBYTES // 4 - 1)
+
+
+def test_an_engine_that_fails_is_a_device_error(bench: Bench, rocr: FakeHsa) -> None:
+    rocr.set("outcome", -1, ctypes.c_int64)
+    measurement = measured(bench, parse_transfer("G0->D0.3->G1", nbytes=NBYTES), rotate_bytes=0)
+    assert [fault.verdict for fault in measurement.faults] == ["DEVICE_ERROR"]
+    assert "the copy failed while it ran (DMA engine 3)" in measurement.faults[0].detail
+
+
+@pytest.mark.parametrize("text", ["H0->D0.3->G0", "G0->D0.3->M1"])
+def test_one_engine_copies_what_no_runtime_has_to_stage(bench: Bench, text: str) -> None:
+    node = dataclasses.replace(bench.node, emulated=None, engine_copy=True)
+    end = text.replace("->D0.3->G0", "").replace("G0->D0.3->", "")
+    assert executors.unsupported(parse_transfer(text, nbytes=NBYTES), node) == (
+        f"D0.3 copies pinned memory alone, and {end} is not pinned: use D0"
+    )
+    assert executors.unsupported(parse_transfer("G0->D0.3->C1", nbytes=NBYTES), node) is None
+    assert "use push-dma" in str(executors.unsupported(parse_transfer("G1->D0.3->G0", nbytes=NBYTES), node))
