@@ -240,7 +240,10 @@ class Bench:
         geometry = executors.gfx.blocks(puller.device, SCRATCH_BYTES, 1, local=False)
         home = Memory("G", puller.index)
         place = executors.Place(
-            self.runtime, puller, lambda what, nbytes: self.arena.take(f"canary {what}", home, nbytes).pointer
+            self.runtime,
+            puller.index,
+            puller,
+            lambda what, nbytes: self.arena.take(f"canary {what}", home, nbytes).pointer,
         )
         operands = Operands((source.pointer,), (target.pointer,), SCRATCH_BYTES, plan)
         executor = executors.gfx.make(place, [operands], geometry, 1)

@@ -167,7 +167,7 @@ class Lease:
         def take(what: str, nbytes: int) -> int:
             return bench.arena.take(role + what, Memory("G", transfer.executor.owner), nbytes).pointer
 
-        place = executors.Place(bench.runtime, context, take)
+        place = executors.Place(bench.runtime, transfer.executor.index, context, take)
         return executors.file_of(transfer).make(place, operands, self.geometry, launches)
 
     def _method(self, copies: int) -> Method:

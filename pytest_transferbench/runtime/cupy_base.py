@@ -375,8 +375,10 @@ class CupyRuntime(ABC):
         # A copy from pageable memory may return once it is staged; "blocking" here means that it arrived.
         self.synchronize(CupyStream(device, 0))
 
-    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
-        self._host.copy(destinations, sources, nbytes, threads)
+    def host_copy(
+        self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int, numa_node: int
+    ) -> None:
+        self._host.copy(destinations, sources, nbytes, threads, numa_node)
 
     def host_clock(self) -> float:
         return self._host.clock()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.thread import BrokenThreadPool
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -15,7 +17,7 @@ import numpy as np
 
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import numa
-from pytest_transferbench.runtime.host_facts import NUMA_NODES
+from pytest_transferbench.runtime.host_facts import NUMA_NODES, processors
 from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
@@ -25,8 +27,13 @@ _PAGE_BYTES = 4096
 class HostWork(Protocol):
     """What a runtime asks of the host; an emulated node has its own, which moves the virtual clock too."""
 
-    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
-        """Copy the one source, or the float32 sum of several, to every destination and return when all is there."""
+    def copy(
+        self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int, numa_node: int
+    ) -> None:
+        """Copy the one source, or the float32 sum of several, to every destination and return when all is there.
+
+        The threads that do it run on the processors of ``numa_node``.
+        """
         ...
 
     def clock(self) -> float:
@@ -63,22 +70,47 @@ class RealHost:
     numa_root = NUMA_NODES
 
     def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_threads = 0
+        self._pools: dict[int, tuple[ThreadPoolExecutor, int]] = {}
+        self._processors: dict[int, Set[int] | None] = {}
         self._mappings = numa.Mappings()
 
-    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+    def copy(
+        self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int, numa_node: int
+    ) -> None:
         """Work in ``threads`` page-aligned pieces; ctypes and NumPy give the interpreter lock up meanwhile."""
         pieces = _pieces(nbytes, threads)
-        if len(pieces) == 1:
+        away = self._away(numa_node)
+        if len(pieces) == 1 and away is None:
             _copy_piece(destinations, sources, 0, nbytes)
             return
-        if self._pool is None or self._pool_threads < len(pieces):
+        pool = self._pool(numa_node, len(pieces), away)
+        try:
+            jobs = [pool.submit(_copy_piece, destinations, sources, offset, length) for offset, length in pieces]
+            for job in jobs:
+                job.result()
+        except BrokenThreadPool as error:
             self._end_threads()
-            self._pool, self._pool_threads = ThreadPoolExecutor(len(pieces), "transferbench-copy"), len(pieces)
-        jobs = [self._pool.submit(_copy_piece, destinations, sources, offset, length) for offset, length in pieces]
-        for job in jobs:
-            job.result()
+            raise RuntimeFault(
+                "sched_setaffinity", HOST, "NotBound", f"no thread can be kept on NUMA node {numa_node}"
+            ) from error
+
+    def _away(self, numa_node: int) -> Set[int] | None:
+        """Return the processors of a NUMA node that this process may use; None where it can use no others."""
+        if numa_node not in self._processors:  # files of the kernel are not read while copies are timed
+            here = os.sched_getaffinity(0)
+            there = processors(numa_node, self.numa_root) & here
+            self._processors[numa_node] = there if there and there != here else None
+        return self._processors[numa_node]
+
+    def _pool(self, numa_node: int, threads: int, away: Set[int] | None) -> ThreadPoolExecutor:
+        """Return at least so many threads, each kept on the processors ``away``; the thread that asks is left alone."""
+        pool, there = self._pools.get(numa_node, (None, 0))
+        if pool is None or there < threads:
+            if pool is not None:
+                pool.shutdown()
+            pool = ThreadPoolExecutor(threads, f"transferbench-copy-{numa_node}", _keep_on, (away,))
+            self._pools[numa_node] = pool, threads
+        return pool
 
     def clock(self) -> float:
         return time.perf_counter()
@@ -100,9 +132,14 @@ class RealHost:
         self._mappings.clear()
 
     def _end_threads(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        for pool, _ in self._pools.values():
+            pool.shutdown()
+        self._pools.clear()
+
+
+def _keep_on(processors: Set[int] | None) -> None:
+    if processors is not None:
+        os.sched_setaffinity(0, processors)
 
 
 def _copy_piece(destinations: Sequence[int], sources: Sequence[int], offset: int, length: int) -> None:
@@ -213,8 +250,10 @@ class HostRuntime:
         self._need_host("write", device)
         ctypes.memmove(pointer, data, len(data))
 
-    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
-        self._host.copy(destinations, sources, nbytes, threads)
+    def host_copy(
+        self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int, numa_node: int
+    ) -> None:
+        self._host.copy(destinations, sources, nbytes, threads, numa_node)
 
     def host_clock(self) -> float:
         return self._host.clock()

@@ -163,10 +163,13 @@ class Runtime(Protocol):
         """Blocking copy of host bytes to ``pointer``."""
         ...
 
-    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+    def host_copy(
+        self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int, numa_node: int
+    ) -> None:
         """Copy the one source, or the float32 sum of several, to every destination with ``threads`` host threads.
 
-        Blocking; on an emulated node it also moves the virtual clock.
+        They run on the processors of ``numa_node``, which has some. Blocking; on an emulated node it also moves the
+        virtual clock.
         """
         ...
 

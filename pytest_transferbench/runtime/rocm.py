@@ -41,7 +41,11 @@ class EmulatedHost:
         self._mappings = numa.Mappings()
         self._numa_nodes: dict[int, int] = {}
 
-    def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+    def copy(
+        self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int, numa_node: int
+    ) -> None:
+        if numa_node not in self._activation.model.numa_nodes:
+            raise RuntimeFault("host copy", HOST, "NoNumaNode", f"the emulated host has no NUMA node {numa_node}")
         try:
             self._activation.host_copy(destinations, sources, nbytes, threads)
         except EmulatorError as error:

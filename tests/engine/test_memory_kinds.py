@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -100,3 +101,20 @@ def test_a_machine_without_a_gpu_has_pinned_and_unpinned_memory(bench: Bench) ->
     assert unsupported(transfer, node) is None
     assert measured(alone, transfer).wrong_words == 0
     alone.close()
+
+
+@pytest.mark.parametrize("numa_node", [0, 1])
+def test_host_threads_are_asked_of_the_executors_numa_node(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, numa_node: int
+) -> None:
+    asked: list[int] = []
+    host_copy = bench.runtime.host_copy
+
+    def noted(*arguments: Any) -> None:
+        asked.append(arguments[-1])
+        host_copy(*arguments)
+
+    monkeypatch.setattr(bench.runtime, "host_copy", noted)
+    measurement = measured(bench, parse_transfer(f"C0->C{numa_node}->C1", nbytes=NBYTES), rotate_bytes=0)
+    assert measurement.wrong_words == 0
+    assert set(asked) == {numa_node}

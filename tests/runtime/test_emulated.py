@@ -193,11 +193,11 @@ def test_host_copies_move_the_virtual_clock(runtime: Runtime) -> None:
     source, destination = (runtime.allocate(Memory("C", 0), NBYTES) for _ in range(2))
     runtime.write(source.pointer, b"\x5a" * NBYTES, HOST)
     begun = runtime.host_clock()
-    runtime.host_copy([destination.pointer], [source.pointer], NBYTES, 4)
+    runtime.host_copy([destination.pointer], [source.pointer], NBYTES, 4, 0)
     assert runtime.host_clock() > begun
     assert runtime.read(destination.pointer, NBYTES, HOST) == b"\x5a" * NBYTES
     with pytest.raises(RuntimeFault, match=r"^host copy on the host failed: EmulatorError "):
-        runtime.host_copy([destination.pointer], [source.pointer], 1 << 30, 4)
+        runtime.host_copy([destination.pointer], [source.pointer], 1 << 30, 4, 0)
     for allocation in (source, destination):
         runtime.free(allocation)
 

@@ -143,9 +143,14 @@ def test_on_an_emulated_node_deadlines_keep_real_time(bench: Bench) -> None:
 def test_an_emulated_hosts_work_is_the_emulators(cuda: FakeCudaRuntime, bench: Bench) -> None:
     done: list[tuple[object, ...]] = []
     activation = SimpleNamespace(
-        host_copy=lambda *arguments: done.append(arguments), host_clock=lambda: 12, numa_root=Path("/nowhere")
+        host_copy=lambda *arguments: done.append(arguments),
+        host_clock=lambda: 12,
+        numa_root=Path("/nowhere"),
+        model=SimpleNamespace(numa_nodes=(0, 4)),
     )
     runtime = RocmRuntime(EmulatedHost(activation), HipApi(bench.hip, bench.compiler), bench.code_folder, True)
-    runtime.host_copy([0x10], [0x20], 64, 4)
+    runtime.host_copy([0x10], [0x20], 64, 4, 4)
+    with pytest.raises(RuntimeFault, match=r"^host copy on the host failed: NoNumaNode .* no NUMA node 1$"):
+        runtime.host_copy([0x10], [0x20], 64, 4, 1)
     assert (done, runtime.host_clock()) == ([([0x10], [0x20], 64, 4)], 12.0)
     runtime.close()

@@ -62,9 +62,13 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an executor works: the runtime, the open GPU (``None`` for the host), and memory of that GPU by role."""
+    """Where an executor works: the runtime, the open GPU (``None`` for the host), and memory of that GPU by role.
+
+    ``index`` is the executor's own: of that GPU, or of the host's NUMA node.
+    """
 
     runtime: Runtime
+    index: int
     context: DeviceContext | None
     take: Callable[[str, int], int]
     """Returns the address of so many bytes that the case keeps for that role."""
