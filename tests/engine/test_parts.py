@@ -132,6 +132,7 @@ def test_a_transfer_is_made_on_the_xcc_it_names_and_on_no_other(
     xccs_of(ways)
     measurement = measured(bench, test, rotate_bytes=0)  # type: ignore[arg-type]  # a Test does as well
     assert (measurement.faults, measurement.wrong_words) == ((), 0)
+    assert not any(arm.rejected for arm in measurement.arms), "every block that works has left its stamps"
     xcc = test.executor.sub_index
     assert xccs_of(ways) == {xcc}
     assert measurement.method["part"] == xcc
