@@ -16,7 +16,7 @@ from pytest_transferbench.emulator import active
 from pytest_transferbench.engine import Bench, executors, pattern
 from pytest_transferbench.engine.executors import gfx
 from pytest_transferbench.engine.parts import unsupported_part, xcc_blocks, xcc_defines, xcc_units
-from pytest_transferbench.node import Device, Node
+from pytest_transferbench.node import HOST, Device, Node
 from pytest_transferbench.runtime import Allocation, Kernel, hsa
 from pytest_transferbench.transfer import Memory, Transfer, parse_transfer, parse_transfers, together
 from tests.engine.proof import corrupt_check, measured
@@ -199,6 +199,8 @@ def test_copies_by_one_engine_are_made_by_it_alone_and_proved(bench: Bench, rocr
     assert (measurement.faults, measurement.wrong_words) == ((), 0)
     assert {check.words for check in measurement.checks} == {NBYTES // 4}
     assert list(rocr.copies()) == [3]
+    gpus = {end.owner for end in (*measurement.transfer.sources, *measurement.transfer.destinations)} - {HOST}
+    assert all(frozenset((0, gpu)) in bench._connected for gpu in gpus - {0}), "peer access is enabled before"
     assert (measurement.method["part"], measurement.method["gate"]) == (3, "host")
     assert measurement.context["remark"] == "by the host's clock, which waits for every copy"
     assert measurement.gbps > 0
