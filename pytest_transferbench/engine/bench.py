@@ -83,7 +83,7 @@ class Bench:
     @property
     def gate(self) -> Gate:
         if self._gate is None:
-            self._gate = Gate(self.runtime)
+            self._gate = Gate(self.runtime, self.node.numa_nodes[0].index)
         return self._gate
 
     def device(self, index: int) -> DeviceContext:
@@ -240,7 +240,10 @@ class Bench:
         geometry = executors.gfx.blocks(puller.device, SCRATCH_BYTES, 1, local=False)
         home = Memory("G", puller.index)
         place = executors.Place(
-            self.runtime, puller, lambda what, nbytes: self.arena.take(f"canary {what}", home, nbytes).pointer
+            self.runtime,
+            puller.index,
+            puller,
+            lambda what, nbytes: self.arena.take(f"canary {what}", home, nbytes).pointer,
         )
         operands = Operands((source.pointer,), (target.pointer,), SCRATCH_BYTES, plan)
         executor = executors.gfx.make(place, [operands], geometry, 1)

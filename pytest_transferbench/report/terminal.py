@@ -115,10 +115,11 @@ def rotation_text(record: Record) -> str:
 def blocks_text(record: Record) -> str:
     """Return who shared the work: blocks and threads of a kernel, threads of a CPU; nothing for a copy engine."""
     method = record["method"]
-    if not method or (not method["block_threads"] and method["gate"] != "host"):
+    if not method:
         return ""
     if not method["block_threads"]:
-        return f"{method['subexecutors']} threads"
+        by_threads = method["gate"] == "host" and method["part"] < 0
+        return f"{method['subexecutors']} threads" if by_threads else ""
     each = " each" if _transfers(record) > 1 else ""
     return f"{method['subexecutors']} blocks x {method['block_threads']} threads{each}"
 

@@ -62,6 +62,12 @@ class KfdNode:
     def xccs(self) -> int | None:
         return self.properties.get("num_xcc") or None
 
+    @property
+    def copy_engines(self) -> int | None:
+        """All DMA engines, those for xGMI among them: ROCr numbers them through."""
+        kinds = ("num_sdma_engines", "num_sdma_xgmi_engines")
+        return sum(self.properties.get(kind, 0) for kind in kinds) or None
+
     def last_level_cache_bytes(self) -> int | None:
         """Return the size of the level 3 cache (the driver counts in KiB), None where the driver lists none.
 

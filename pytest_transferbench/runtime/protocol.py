@@ -29,12 +29,16 @@ class RuntimeFault(Exception):  # noqa: N818 - a fault is a device's, an error w
 
 @dataclass(frozen=True)
 class Allocation:
-    """``nbytes`` bytes at ``pointer``; ``owner`` is the device that homes them, or ``HOST``."""
+    """``nbytes`` bytes at ``pointer``; ``owner`` is the device that homes them, or ``HOST``.
+
+    ``unchecked`` says why nobody could see where they lie; it is empty where they were seen in the right place.
+    """
 
     pointer: int
     nbytes: int
     memory: Memory
     owner: int
+    unchecked: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,14 @@ class Runtime(Protocol):
     emulated: bool
 
     def allocate(self, memory: Memory, nbytes: int) -> Allocation:
-        """Return fresh memory of that kind, at least 256-byte aligned; raises RuntimeFault when there is none."""
+        """Return fresh memory of that kind, at least 256-byte aligned.
+
+        Raises RuntimeFault when there is none, and for host or managed memory that lies elsewhere than asked for.
+        """
         ...
 
     def owner_of(self, pointer: int) -> int:
-        """Return the device that the runtime says homes ``pointer``; for host memory the answer means nothing."""
+        """Return the device that the runtime says homes ``pointer``, which is in device memory."""
         ...
 
     def free(self, allocation: Allocation) -> None:
@@ -124,6 +131,14 @@ class Runtime(Protocol):
         """Queue a copy by the DMA engine of ``stream.device`` (on ROCm: kind 1024, DeviceToDeviceNoCU)."""
         ...
 
+    def engine_copy(self, device: int, engine: int, destination: int, source: int) -> Callable[[int, int, int], None]:
+        """Return ``copy(destination, source, nbytes)`` by one DMA engine of ``device``, as far as these two
+        allocations reach; it returns when the bytes are there.
+
+        Raises RuntimeFault where that engine does not serve them, or none can be chosen.
+        """
+        ...
+
     def batch_copy(self, copies: Sequence[Copy], stream: Stream) -> None:
         """Queue all copies with one call; they may run in any order, or at the same time."""
         ...
@@ -148,10 +163,13 @@ class Runtime(Protocol):
         """Blocking copy of host bytes to ``pointer``."""
         ...
 
-    def host_copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
+    def host_copy(
+        self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int, numa_node: int
+    ) -> None:
         """Copy the one source, or the float32 sum of several, to every destination with ``threads`` host threads.
 
-        Blocking; on an emulated node it also moves the virtual clock.
+        They run on the processors of ``numa_node``, which has some. Blocking; on an emulated node it also moves the
+        virtual clock.
         """
         ...
 

@@ -42,7 +42,8 @@ class Method(_Digested):
 
     ``transfers`` run at the same time, each by ``subexecutors``. ``copies`` are the copies in a sample;
     ``rotate_bytes`` is the resolved budget, ``slices`` and ``pitch`` the plan that came of it, ``rotated`` whether
-    that is more than caches can hold. ``block_threads`` and ``unroll`` are 0 where no kernel runs. ``source_kind`` and
+    that is more than caches can hold. ``block_threads`` and ``unroll`` are 0 where no kernel runs. ``part`` is the
+    XCC or the DMA engine that alone does the work, -1 where the runtime chooses. ``source_kind`` and
     ``destination_kind`` are memory letters; where the Transfers of a Test differ, letters and link classes are joined
     by ``+``. ``gate`` is what held the copies back until all were queued: ``kernel``, ``host`` or ``none``.
     """
@@ -61,6 +62,7 @@ class Method(_Digested):
     subexecutors: int
     block_threads: int
     unroll: int
+    part: int = -1
     source_kind: str
     destination_kind: str
     gate: str

@@ -276,6 +276,16 @@ def test_a_link_goes_no_faster_than_the_units_that_use_it(
     assert seconds == pytest.approx(expected * 1e-6, rel=EXACT)
 
 
+def test_blocks_on_one_xcc_keep_no_more_units_busy_than_it_has(play: Play, model: NodeModel) -> None:
+    """Blocks are dealt out to three XCCs of four units each: 1, 4, 7 ... are all on the second."""
+    part = CAPACITY // 8
+    buffers = [allocate(f"part{number}", 0, part) for number in range(8)]
+    for step, units in ((3, 4), (1, 8)):
+        legs = [Leg(part, f"part{number}", first_block=1 + step * number, team=1) for number in range(8)]
+        (seconds,) = play(*buffers, run(1, *legs, blocks=24))
+        assert seconds == pytest.approx(missed(CAPACITY, model, units=units, lost=True), rel=EXACT)
+
+
 @pytest.mark.parametrize("in_step", [False, True], ids=["as they come", "all at work at the same time"])
 @pytest.mark.parametrize("buffers", [1, 2, 12])
 def test_a_block_counts_once_for_an_owner(play: Play, model: NodeModel, buffers: int, in_step: bool) -> None:

@@ -138,16 +138,17 @@ def test_new_faults_replace_the_old_ones_and_count_anew(hip: Hip, activation: Ac
 
 
 def test_a_sticky_fault_ends_its_device_and_no_other(hip: Hip, activation: Activation) -> None:
+    ended = 7  # the reset below gives all memory of a lost device back: also what tests of the engine hold of others
     before = activation.counters().allocations
-    kernel = hip.kernel('extern "C" __global__ void nothing() {}', "nothing", device=1)
-    with hip.stream(1) as stream:
-        other, memory = hip.malloc(4096, device=0), hip.malloc(4096, device=1)
-        event = hip.event(1)
+    kernel = hip.kernel('extern "C" __global__ void nothing() {}', "nothing", device=ended)
+    with hip.stream(ended) as stream:
+        other, memory = hip.malloc(4096, device=0), hip.malloc(4096, device=ended)
+        event = hip.event(ended)
         hip.ok("hipEventRecord", event, stream)
         activation.plan_faults([Fault("hipEventRecord", 1, "hipErrorLaunchFailure", sticky=True)])
         hip.set_device(0)
         assert hip.code("hipEventRecord", event, stream) == LAUNCH_FAILURE, "on the event's device"
-        hip.set_device(1)
+        hip.set_device(ended)
         out, buffer = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
         touching = {
             "hipMalloc": (ctypes.byref(out), 4096),
@@ -175,7 +176,7 @@ def test_a_sticky_fault_ends_its_device_and_no_other(hip: Hip, activation: Activ
         hip.set_device(0)
         hip.ok("hipMemcpy", buffer, other, 4096, D2H)
         hip.ok("hipFree", other)
-        hip.set_device(1)
+        hip.set_device(ended)
         hip.ok("hipDeviceReset")
         assert activation.counters().allocations == before, "a reset gives back what was the device's"
         assert hip.code("hipFree", memory) == INVALID_DEVICE_POINTER

@@ -67,6 +67,7 @@ def test_rotation_and_blocks() -> None:
     assert blocks_text(record()) == "64 blocks x 512 threads"
     assert blocks_text(record(method={"block_threads": 0})) == ""
     assert blocks_text(record(method={"block_threads": 0, "gate": "host", "subexecutors": 4})) == "4 threads"
+    assert blocks_text(record(method={"block_threads": 0, "gate": "host", "subexecutors": 1, "part": 3})) == ""
 
 
 def test_a_repeated_item_counts_once_with_its_last_result() -> None:

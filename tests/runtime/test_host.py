@@ -1,4 +1,10 @@
+import errno
+import mmap
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +15,8 @@ from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import RuntimeFault, host
 from pytest_transferbench.runtime.host import HostRuntime, RealHost
 from pytest_transferbench.transfer import Memory
+
+from .fakes import place_pages
 
 
 @given(nbytes=st.integers(1, 1 << 40), threads=st.integers(1, 512))
@@ -29,7 +37,7 @@ def test_a_copy_moves_all_bytes_and_no_other(nbytes: int, threads: int) -> None:
     source = np.arange(nbytes + 64, dtype=np.uint64).astype(np.uint8)
     target = np.zeros_like(source)
     worker = RealHost()
-    worker.copy([target.ctypes.data], [source.ctypes.data], nbytes, threads)
+    worker.copy([target.ctypes.data], [source.ctypes.data], nbytes, threads, 0)
     worker.close()
     assert (target[:nbytes] == source[:nbytes]).all()
     assert not target[nbytes:].any()
@@ -42,11 +50,94 @@ def test_several_sources_are_added_up_for_every_destination(nbytes: int, threads
     numbers = [np.arange(nbytes // 4, dtype=np.float32) + source for source in range(sources)]
     targets = [np.zeros(nbytes // 4 + 16, dtype=np.float32) for _ in range(3)]
     worker = RealHost()
-    worker.copy([each.ctypes.data for each in targets], [each.ctypes.data for each in numbers], nbytes, threads)
+    worker.copy([each.ctypes.data for each in targets], [each.ctypes.data for each in numbers], nbytes, threads, 0)
     worker.close()
     for target in targets:
         assert (target[: nbytes // 4] == sum(numbers)).all()
         assert not target[nbytes // 4 :].any()
+
+
+class TwoNodes:
+    """A host whose first two processors are NUMA nodes 0 and 3, as its kernel shows them, and where it copied."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.processors = sorted(os.sched_getaffinity(0))[:2]
+        if len(self.processors) < 2:
+            pytest.skip("needs two processors")
+        for node, processor in zip((0, 3), self.processors, strict=True):
+            (folder / f"node{node}").mkdir()
+            (folder / f"node{node}" / "cpulist").write_text(f"{processor}\n")
+        monkeypatch.setattr(RealHost, "numa_root", folder)
+        self.seen: list[tuple[int, set[int]]] = []
+        copy_piece = host._copy_piece
+
+        def seen(*arguments: Any) -> None:
+            self.seen.append((threading.get_ident(), os.sched_getaffinity(0)))
+            copy_piece(*arguments)
+
+        monkeypatch.setattr(host, "_copy_piece", seen)
+        self.worker = RealHost()
+        self.source, self.target = np.arange(8 * 4096, dtype=np.uint8), np.zeros(8 * 4096, dtype=np.uint8)
+
+    def copy(self, threads: int, numa_node: int) -> list[tuple[int, set[int]]]:
+        """Copy all; return the thread of every piece, and the processors it could run on."""
+        self.seen.clear()
+        self.target[:] = 0
+        self.worker.copy([self.target.ctypes.data], [self.source.ctypes.data], self.source.size, threads, numa_node)
+        assert (self.target == self.source).all()
+        return list(self.seen)
+
+
+@pytest.fixture
+def two_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TwoNodes]:
+    made = TwoNodes(monkeypatch, tmp_path)
+    yield made
+    made.worker.close()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_host_threads_run_on_the_processors_of_their_numa_node(two_nodes: TwoNodes, threads: int) -> None:
+    before = os.sched_getaffinity(0)
+    for numa_node, processor in zip((0, 3, 0), (*two_nodes.processors, two_nodes.processors[0]), strict=True):
+        seen = two_nodes.copy(threads, numa_node)
+        assert [processors for _, processors in seen] == [{processor}] * threads
+        assert threading.get_ident() not in {thread for thread, _ in seen}
+    assert os.sched_getaffinity(0) == before, "the thread that asks stays where it was"
+
+
+def test_more_threads_of_a_node_are_kept_there_too_and_all_end(two_nodes: TwoNodes) -> None:
+    two_nodes.copy(2, 0)
+    first = dict(two_nodes.worker._pools)
+    seen = two_nodes.copy(8, 0)
+    assert [processors for _, processors in seen] == [{two_nodes.processors[0]}] * 8
+    two_nodes.copy(2, 3)
+    pools = [pool for pool, _ in (*first.values(), *two_nodes.worker._pools.values())]
+    assert len(pools) == 3
+    two_nodes.worker.close()
+    assert not any(thread.is_alive() for pool in pools for thread in pool._threads)
+
+
+def test_a_node_that_has_all_processors_or_is_not_shown_keeps_nobody(two_nodes: TwoNodes) -> None:
+    everywhere = os.sched_getaffinity(0)
+    (two_nodes.worker.numa_root / "node0" / "cpulist").write_text(",".join(map(str, everywhere)))
+    for numa_node in (0, 7):
+        assert two_nodes.copy(1, numa_node) == [(threading.get_ident(), everywhere)]
+        assert [processors for _, processors in two_nodes.copy(2, numa_node)] == [everywhere] * 2
+
+
+def test_a_thread_that_cannot_be_kept_there_is_a_fault(
+    two_nodes: TwoNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def deny(pid: int, processors: set[int]) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setaffinity", deny)
+    with pytest.raises(
+        RuntimeFault, match=r"^sched_setaffinity on the host failed: NotBound no thread .* NUMA node 3$"
+    ):
+        two_nodes.copy(2, 3)
+    monkeypatch.undo()
+    assert not two_nodes.worker._pools
 
 
 def test_host_memory_is_aligned_usable_and_given_back() -> None:
@@ -55,7 +146,7 @@ def test_host_memory_is_aligned_usable_and_given_back() -> None:
     assert first.owner == HOST
     assert first.pointer % 4096 == second.pointer % 4096 == 0
     runtime.write(first.pointer, b"\x01\x02\x03\x04" * 4, HOST)
-    runtime.host_copy([second.pointer], [first.pointer], 16, 2)
+    runtime.host_copy([second.pointer], [first.pointer], 16, 2, 0)
     assert runtime.read(second.pointer, 16, HOST) == b"\x01\x02\x03\x04" * 4
     assert runtime.array(second, 4, 8).tolist() == [0x04030201, 0x04030201]
     runtime.free(first)
@@ -66,16 +157,32 @@ def test_host_memory_is_aligned_usable_and_given_back() -> None:
 
 def test_more_host_memory_than_there_is_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise MemoryError("cannot allocate")
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(np, "empty", refuse)
-    with pytest.raises(RuntimeFault, match=r"^allocate on the host failed: MemoryError 64 bytes: cannot allocate$"):
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(
+        RuntimeFault, match=r"^allocate on the host failed: MemoryError 64 bytes: Cannot allocate"
+    ) as caught:
         HostRuntime().allocate(Memory("C", 0), 64)
+    assert caught.value.out_of_memory
 
 
-def test_host_memory_of_another_numa_node_is_refused() -> None:
-    with pytest.raises(RuntimeFault, match="C1: host memory is C0"):
-        HostRuntime().allocate(Memory("C", 1), 64)
+@pytest.mark.parametrize("letter", "CH")
+def test_host_memory_without_a_gpu_is_checked_too(monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
+    runtime = HostRuntime()
+    assert runtime.allocate(Memory(letter, 0), 4096).unchecked == ""
+    place_pages(monkeypatch, lambda page: 3)
+    with pytest.raises(RuntimeFault, match=rf"{letter}0: 1 of 1 pages are on NUMA node 3, not on 0"):
+        runtime.allocate(Memory(letter, 0), 4096)
+    with pytest.raises(RuntimeFault, match=r"EINVAL .*1000"):
+        runtime.allocate(Memory(letter, 1000), 4096)
+    runtime.close()
+
+
+@pytest.mark.parametrize("letter", "PBDK")
+def test_other_host_memory_is_a_gpu_runtimes(letter: str) -> None:
+    with pytest.raises(RuntimeFault, match=f"{letter}0: without a GPU host memory is C or H"):
+        HostRuntime().allocate(Memory(letter, 0), 64)
 
 
 def test_device_calls_say_why_there_is_no_gpu() -> None:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_transferbench.node import HOST, LinkClass, Node
-from pytest_transferbench.runtime import kfd, rocm_facts
+from pytest_transferbench.node import HOST, LinkClass, Node, NumaNode
+from pytest_transferbench.runtime import hsa, kfd, rocm_facts
 from pytest_transferbench.runtime.hip_api import HipApi, HipError
 
 from .fakes import FakeHip, FakeHipProperties, FakeHiprtc, HipCode
@@ -37,14 +37,33 @@ def test_a_pair_of_mi300x(generation: int) -> None:
     assert (link.link_class, link.gbps, link.source_of_rate) == (LinkClass.XGMI, 64.0, "KFD 64000 MB/s")
     assert (node.link(HOST, 0).gbps, node.link(0, HOST).source_of_rate) == (64.0, "KFD 64000 MB/s")
     assert (node.runtime, node.runtime_version, node.emulated) == ("rocm", "7.0.51831", "test")
-    assert "XNACK off" in node.notes
+    assert any(note.startswith("XNACK off: no GPU reaches unpinned host memory") for note in node.notes)
+    assert (device.managed_memory, device.pageable_access) == (True, False)
+    assert device.copy_engines == 2 + 14
     assert Node.from_json(node.to_json()) == node
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_engine_can_be_chosen_where_rocr_has_the_call(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    monkeypatch.setattr(hsa, "available", lambda: there)
+    assert [read(pair(), RECORDED, emulated).engine_copy for emulated in (None, "test")] == [there, False]
+
+
+def test_the_numa_nodes_of_an_emulated_host_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "has_memory").write_text("0,4\n")
+    (tmp_path / "node4").mkdir()
+    (tmp_path / "node4" / "cpulist").write_text("500-507\n")
+    hip = pair()
+    hip.attributes["HostNumaId"] = 4
+    node = rocm_facts.read_node(HipApi(hip, FakeHiprtc()), RECORDED, "test", numa_root=tmp_path)
+    assert node.numa_nodes == (NumaNode(0, 0), NumaNode(4, 8))
+    assert [node.closest_numa_node(gpu) for gpu in (0, 1)] == [4, 4]
 
 
 def test_without_the_drivers_files_the_table_answers_and_says_so(tmp_path: Path) -> None:
     node = read(pair(), tmp_path)
     assert node.device(0).last_level_cache_bytes == 256 << 20
-    assert node.device(0).xccs == 8
+    assert (node.device(0).xccs, node.device(0).copy_engines) == (8, 2)
     link = node.link(0, 1)
     assert link.gbps == 64.0
     assert link.source_of_rate == "AMD CDNA 3 white paper"

@@ -193,6 +193,7 @@ struct Block {
   const std::shared_ptr<Grid> grid;
   const Dim grid_dim, block_dim;
   Dim index;  // blockIdx
+  unsigned xcc;  // the die it runs on: blocks are dealt out to the dies in turn, as Instinct GPUs do
   Dim next_index{0, 0, 0};  // threadIdx of the thread that begins next
   const unsigned threads, width, wave_shift;  // a wavefront is `width` threads
   unsigned started = 0, finished = 0, at_barrier = 0, barrier_true = 0, barrier_result = 0;

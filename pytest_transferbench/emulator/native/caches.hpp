@@ -38,6 +38,7 @@ class Footprint {
 struct Way {
   uint64_t bytes = 0;
   unsigned blocks = 0;  // that moved something over it: each keeps one compute unit busy
+  uint64_t xccs = 0;    // the dies that these blocks ran on, a bit each
 };
 
 // What one operation, or a part of one, moved. Index 0 is the host, index d + 1 is device d.

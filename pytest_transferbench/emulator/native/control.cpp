@@ -175,6 +175,8 @@ HIP_API size_t transferbench_emulator_call_counts(char* text, size_t size) {
 
 HIP_API uint64_t transferbench_emulator_moved_bytes(int from, int to) { return moved_bytes(from, to); }
 
+HIP_API uint64_t transferbench_emulator_take_xccs(int from, int to) { return take_xccs(from, to); }
+
 HIP_API void transferbench_emulator_copies(int device, uint64_t* by_dma, uint64_t* by_shader) {
   const CopyCounts counts = copy_counts(device);
   *by_dma = counts.dma;

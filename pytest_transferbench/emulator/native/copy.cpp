@@ -76,8 +76,9 @@ Outcome copy_outcome(int device, int from, int to, const void* source, size_t nb
   }
   auto traffic = std::make_shared<Traffic>();
   const auto units = static_cast<unsigned>(model().compute_units);
-  traffic->read[static_cast<size_t>(from + 1)] = {nbytes, units};
-  traffic->written[static_cast<size_t>(to + 1)] = {nbytes, units};
+  const uint64_t xccs = ~uint64_t{0} >> (64 - model().xccs);
+  traffic->read[static_cast<size_t>(from + 1)] = {nbytes, units, xccs};
+  traffic->written[static_cast<size_t>(to + 1)] = {nbytes, units, xccs};
   const auto allocation = memory().find(source);
   if (allocation && reads_are_looked_up()) {
     traffic->footprints.push_back(std::make_unique<Footprint>(*allocation));

@@ -13,6 +13,7 @@ HIP_API Dim transferbench_emulator_thread_index() { return thread_state.fibre->i
 HIP_API Dim transferbench_emulator_block_index() { return thread_state.block->index; }
 HIP_API Dim transferbench_emulator_block_dim() { return thread_state.block->block_dim; }
 HIP_API Dim transferbench_emulator_grid_dim() { return thread_state.block->grid_dim; }
+HIP_API unsigned transferbench_emulator_xcc() { return thread_state.block->xcc; }
 HIP_API unsigned transferbench_emulator_thread() { return thread_state.fibre->thread; }
 
 HIP_API unsigned transferbench_emulator_barrier(int predicate) {

@@ -252,6 +252,7 @@ Block::Block(std::shared_ptr<Grid> grid_, uint64_t number)
       threads(static_cast<unsigned>(block_dim.count())),
       width(static_cast<unsigned>(model().wavefront)),
       wave_shift(static_cast<unsigned>(__builtin_ctz(width))) {
+  xcc = static_cast<unsigned>(number % static_cast<uint64_t>(model().xccs));
   for (auto& by_owner : moved) by_owner.resize(static_cast<size_t>(model().devices + 1));
   index = {static_cast<unsigned>(number % grid_dim.x), static_cast<unsigned>(number / grid_dim.x % grid_dim.y),
            static_cast<unsigned>(number / grid_dim.x / grid_dim.y)};
@@ -298,6 +299,7 @@ void Block::add_moved(Ways& ways) {
       if (!bytes) continue;
       totals[owner].bytes += bytes;
       ++totals[owner].blocks;
+      totals[owner].xccs |= uint64_t{1} << xcc;
       bytes = 0;
     }
   }

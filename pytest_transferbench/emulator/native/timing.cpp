@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace emulator {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 struct Counters {
   std::mutex mutex;
   std::map<std::pair<int, int>, uint64_t> bytes;
+  std::map<std::pair<int, int>, uint64_t> xccs;
   std::map<int, CopyCounts> copies;
 };
 
@@ -34,10 +36,16 @@ struct Slowest {
   }
 };
 
+// The compute units that move data over a way: one a block, and no more than there are on the dies of these blocks.
+int busy_units(const Way& way) {
+  const int there = model().compute_units * __builtin_popcountll(way.xccs) / model().xccs;
+  return std::min(static_cast<int>(way.blocks), there);
+}
+
 // A link goes no faster than the compute units that use it; what a unit does to its own GPU's memory is no limit.
 double rate_of(const Link& link, const Way& way, double rate_of_a_unit) {
   if (!rate_of_a_unit || link.link_class == "local") return link.rate;
-  return std::min(link.rate, std::min<int>(way.blocks, model().compute_units) * rate_of_a_unit);
+  return std::min(link.rate, busy_units(way) * rate_of_a_unit);
 }
 
 Slowest slowest_read(int device, const Ways& ways, const std::vector<double>& missed) {
@@ -251,6 +259,8 @@ void add_bytes(Ways& to, const Ways& more) {
   for (size_t slot = 0; slot < to.read.size(); ++slot) {
     to.read[slot].bytes += more.read[slot].bytes;
     to.written[slot].bytes += more.written[slot].bytes;
+    to.read[slot].xccs |= more.read[slot].xccs;
+    to.written[slot].xccs |= more.written[slot].xccs;
   }
 }
 
@@ -259,7 +269,15 @@ void count_moved(int device, const Ways& ways) {
     const auto slot = static_cast<size_t>(owner + 1);
     count_moved(owner, device, ways.read[slot].bytes);
     count_moved(device, owner, ways.written[slot].bytes);
+    std::lock_guard lock(counters().mutex);
+    counters().xccs[{owner, device}] |= ways.read[slot].xccs;
+    counters().xccs[{device, owner}] |= ways.written[slot].xccs;
   }
+}
+
+uint64_t take_xccs(int from, int to) {
+  std::lock_guard lock(counters().mutex);
+  return std::exchange(counters().xccs[{from, to}], 0);
 }
 
 uint64_t moved_bytes(int from, int to) {

@@ -34,6 +34,9 @@ uint64_t moved_bytes(int from, int to);
 void count_moved(int from, int to, uint64_t nbytes);
 void count_moved(int device, const Ways& ways);
 
+// The dies whose blocks have moved data from one owner to another since this was last asked, a bit each.
+uint64_t take_xccs(int from, int to);
+
 // How many copies ran on each kind of engine.
 struct CopyCounts {
   uint64_t dma = 0, shader = 0;

@@ -14,11 +14,15 @@ from pytest_transferbench.transfer import RotationPlan, Transfer
 
 @dataclass(frozen=True)
 class Geometry:
-    """How many sub-executors do the work and how each is shaped; zeros where an executor has no such thing."""
+    """How many sub-executors do the work and how each is shaped; zeros where an executor has no such thing.
+
+    ``part`` is the XCC or the DMA engine that alone does it; None where the runtime chooses.
+    """
 
     subexecutors: int
     block_threads: int = 0
     unroll: int = 0
+    part: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,13 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an executor works: the runtime, the open GPU (``None`` for the host), and memory of that GPU by role."""
+    """Where an executor works: the runtime, the open GPU (``None`` for the host), and memory of that GPU by role.
+
+    ``index`` is the executor's own: of that GPU, or of the host's NUMA node.
+    """
 
     runtime: Runtime
+    index: int
     context: DeviceContext | None
     take: Callable[[str, int], int]
     """Returns the address of so many bytes that the case keeps for that role."""

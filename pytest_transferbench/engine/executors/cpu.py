@@ -41,11 +41,11 @@ def remark(transfer: Transfer, node: Node) -> str:
 def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launches: int) -> CpuExecutor:
     """Return what makes the one copy in ``operands``."""
     (only,) = operands
-    return CpuExecutor(place.runtime, only, geometry.subexecutors)
+    return CpuExecutor(place.runtime, place.index, only, geometry.subexecutors)
 
 
 class CpuExecutor:
-    """Copies or adds up with host threads, each an equal share of the bytes."""
+    """Copies or adds up with host threads of one NUMA node, each an equal share of the bytes."""
 
     letter = "C"
     wakes_behind_gate = False
@@ -55,8 +55,9 @@ class CpuExecutor:
     stamps_at = 0
     sums_at = 0
 
-    def __init__(self, runtime: Runtime, operands: Operands, threads: int) -> None:
+    def __init__(self, runtime: Runtime, numa_node: int, operands: Operands, threads: int) -> None:
         self._runtime = runtime
+        self._numa_node = numa_node
         self._operands = operands
         self._threads = threads
 
@@ -64,4 +65,5 @@ class CpuExecutor:
         operands = self._operands
         for step in range(passes):
             sources = operands.slices_at((first_slice + step) % operands.plan.slices)
-            self._runtime.host_copy(operands.destinations, sources, operands.nbytes, self._threads)
+            destinations, nbytes = operands.destinations, operands.nbytes
+            self._runtime.host_copy(destinations, sources, nbytes, self._threads, self._numa_node)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pytest_transferbench.engine.device import DeviceContext
 from pytest_transferbench.engine.executors.base import Executor, Geometry, Operands, Place
+from pytest_transferbench.engine.parts import xcc_blocks, xcc_defines, xcc_units
 from pytest_transferbench.engine.pattern import WRITE_KEY
 from pytest_transferbench.node import Device, Node
 from pytest_transferbench.runtime import Stream
@@ -25,7 +26,8 @@ SUMS_BYTES = 256
 def geometry(transfer: Transfer, node: Node, together: int) -> Geometry:
     """Return blocks and their shape for one of ``together`` Transfers that run at the same time."""
     device = node.device(transfer.executor.index)
-    return blocks(device, transfer.nbytes, transfer.subexecutors, local=transfer.op == "local", together=together)
+    local, xcc = transfer.op == "local", transfer.executor.sub_index
+    return blocks(device, transfer.nbytes, transfer.subexecutors, local=local, together=together, xcc=xcc)
 
 
 def unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | None:
@@ -55,18 +57,32 @@ def make(place: Place, operands: Sequence[Operands], geometry: Geometry, launche
     return GfxExecutor(place.gpu, operands[0], geometry, stamps, sums_at=place.take("sums", SUMS_BYTES))
 
 
-def blocks(device: Device, nbytes: int, subexecutors: int, *, local: bool, together: int = 1) -> Geometry:
+def blocks(
+    device: Device, nbytes: int, subexecutors: int, *, local: bool, together: int = 1, xcc: int | None = None
+) -> Geometry:
     """Return blocks and their shape for one copy of ``nbytes`` by ``device``.
 
     ``subexecutors`` 0 means all compute units, fewer where half a block would have nothing to do: on H200, 64 KiB and
     256 KiB copies are a fifth faster spread over twice as many units. A local copy gets two blocks a unit: device
-    memory needs more bytes in flight than any link. Copies that run ``together`` divide the units.
+    memory needs more bytes in flight than any link. Copies that run ``together`` divide the units. With an ``xcc`` the
+    units are its own.
     """
     threads, unroll = next(shape for prefix, shape in _SHAPES.items() if device.arch.startswith(prefix))
     useful = max(1, 2 * nbytes // (16 * threads))
-    units = device.compute_units * (2 if local else 1)
+    units = (device.compute_units if xcc is None else xcc_units(device)) * (2 if local else 1)
     count = subexecutors or min(max(1, units // together), useful)
-    return Geometry(count, threads, unroll)
+    return Geometry(count, threads, unroll, xcc)
+
+
+def _defines(device: Device, geometry: Geometry) -> dict[str, int]:
+    """Return what a kernel of this geometry is compiled with."""
+    chosen = {} if geometry.part is None else xcc_defines(device, geometry.part)
+    return {"TB_BLOCK": geometry.block_threads, "TB_UNROLL": geometry.unroll, **chosen}
+
+
+def _launched(device: Device, blocks: int, geometry: Geometry) -> int:
+    """Return how many blocks are launched for ``blocks`` to do the work."""
+    return blocks if geometry.part is None else xcc_blocks(device, blocks)
 
 
 class GfxExecutor:
@@ -95,7 +111,8 @@ class GfxExecutor:
         name = {(True, True): "tb_copy", (True, False): "tb_read", (False, True): "tb_write"}[
             bool(operands.sources), bool(operands.destinations)
         ]
-        self._kernel = context.kernel("copy", name, TB_BLOCK=geometry.block_threads, TB_UNROLL=geometry.unroll)
+        self._blocks = _launched(context.device, geometry.subexecutors, geometry)
+        self._kernel = context.kernel("copy", name, **_defines(context.device, geometry))
 
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         operands, plan = self._operands, self._operands.plan
@@ -117,7 +134,7 @@ class GfxExecutor:
             else:
                 args = (source, np.uint64(operands.destinations[0]), nbytes, *walk, stamps)
         assert self.stream is not None
-        self._runtime.launch(self._kernel, self._geometry.subexecutors, self._geometry.block_threads, args, self.stream)
+        self._runtime.launch(self._kernel, self._blocks, self._geometry.block_threads, args, self.stream)
 
 
 class GfxManyExecutor:
@@ -144,14 +161,14 @@ class GfxManyExecutor:
         self.stream: Stream | None = context.stream
         self._runtime = context.runtime
         self._geometry = geometry
-        self._blocks = geometry.subexecutors * len(operands)
-        self.stamps_per_launch = 2 * self._blocks
+        blocks = geometry.subexecutors * len(operands)
+        self._blocks = _launched(context.device, blocks, geometry)
+        self.stamps_per_launch = 2 * blocks
         self.stamps_at = stamps_at
         self.table_at = table_at
         self._nbytes, self._plan = operands[0].nbytes, operands[0].plan
         context.write_words(table_at, [end for each in operands for end in (*each.sources, *each.destinations)])
-        defines = {"TB_BLOCK": geometry.block_threads, "TB_UNROLL": geometry.unroll}
-        self._kernel = context.kernel("copy", "tb_copy_many", **defines)
+        self._kernel = context.kernel("copy", "tb_copy_many", **_defines(context.device, geometry))
 
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         args = (
@@ -197,8 +214,8 @@ class GfxReduceExecutor:
             addresses = getattr(operands, name)
             self._ends[name][: len(addresses)] = addresses
         self._ends["counts"] = len(operands.sources), len(operands.destinations)
-        defines = {"TB_BLOCK": geometry.block_threads, "TB_UNROLL": geometry.unroll}
-        self._kernel = context.kernel("reduce", "tb_reduce", **defines)
+        self._blocks = _launched(context.device, geometry.subexecutors, geometry)
+        self._kernel = context.kernel("reduce", "tb_reduce", **_defines(context.device, geometry))
 
     def launch(self, first_slice: int, passes: int, slot: int) -> None:
         args = (
@@ -213,4 +230,4 @@ class GfxReduceExecutor:
             np.uint64(self.stamps_at + 8 * self.stamps_per_launch * slot),
         )
         assert self.stream is not None
-        self._runtime.launch(self._kernel, self._geometry.subexecutors, self._geometry.block_threads, args, self.stream)
+        self._runtime.launch(self._kernel, self._blocks, self._geometry.block_threads, args, self.stream)
