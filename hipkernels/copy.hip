@@ -48,8 +48,9 @@ __device__ __forceinline__ void tb_copy_share(const char* __restrict__ source, c
 
 TB_KERNEL(TB_BLOCK, 2) tb_copy(const char* __restrict__ source, char* __restrict__ destination, tb_u64 nbytes,
                                tb_u64 pitch, tb_u64 slices, tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+  if (!tb_on_duty()) return;
   tb_start(stamps);
-  tb_copy_share(source, destination, nbytes, pitch, slices, first_slice, passes, blockIdx.x, gridDim.x);
+  tb_copy_share(source, destination, nbytes, pitch, slices, first_slice, passes, tb_member(), tb_members());
   tb_stop(stamps);
 }
 
@@ -61,12 +62,13 @@ struct tb_leg {
 // Several copies of equal size at the same time, `team` blocks each. They walk through their slices alike.
 TB_KERNEL(TB_BLOCK, 2) tb_copy_many(const tb_leg* legs, tb_u32 team, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices,
                                     tb_u64 first_slice, tb_u32 passes, tb_u64* stamps) {
+  if (!tb_on_duty()) return;
   tb_start(stamps);
-  const tb_leg leg = legs[blockIdx.x / team];
+  const tb_leg leg = legs[tb_member() / team];
   TB_IS_GLOBAL(leg.source);
   TB_IS_GLOBAL(leg.destination);
   tb_copy_share((const char*)leg.source, (char*)leg.destination, nbytes, pitch, slices, first_slice, passes,
-                blockIdx.x % team, team);
+                tb_member() % team, team);
   tb_stop(stamps);
 }
 
@@ -78,10 +80,11 @@ __device__ inline tb_u64 tb_added_up(const tb_v4& words) {
 // compiler from dropping loads whose values nobody uses.
 TB_KERNEL(TB_BLOCK, 2) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
                                tb_u32 passes, tb_u64* sum, tb_u64* stamps) {
+  if (!tb_on_duty()) return;
   tb_start(stamps);
   const tb_span span = tb_split(source, nbytes);
-  const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
-  const tb_u64 thread = (tb_u64)blockIdx.x * TB_BLOCK + threadIdx.x;
+  const tb_u64 stride = (tb_u64)tb_members() * TB_BLOCK;
+  const tb_u64 thread = (tb_u64)tb_member() * TB_BLOCK + threadIdx.x;
   tb_u64 slice = first_slice, mine = 0;
   for (tb_u32 pass = 0; pass < passes; ++pass) {
     const tb_u32* const from = (const tb_u32*)(source + slice * pitch);
@@ -114,10 +117,11 @@ TB_KERNEL(TB_BLOCK, 2) tb_read(const char* source, tb_u64 nbytes, tb_u64 pitch, 
 
 // Writes the pattern of `key`; later passes write it again.
 TB_KERNEL(TB_BLOCK) tb_write(char* destination, tb_u64 nbytes, tb_u32 key, tb_u32 passes, tb_u64* stamps) {
+  if (!tb_on_duty()) return;
   tb_start(stamps);
   const tb_span span = tb_split(destination, nbytes);
-  const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
-  const tb_u64 thread = (tb_u64)blockIdx.x * TB_BLOCK + threadIdx.x;
+  const tb_u64 stride = (tb_u64)tb_members() * TB_BLOCK;
+  const tb_u64 thread = (tb_u64)tb_member() * TB_BLOCK + threadIdx.x;
   tb_u32* const to = (tb_u32*)destination;
   tb_v4* const to_vectors = (tb_v4*)(to + span.head);
   for (tb_u32 pass = 0; pass < passes; ++pass) {

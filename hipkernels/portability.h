@@ -48,6 +48,7 @@ extern "C" tb_u64 transferbench_emulator_real_ticks(void);
 extern "C" void transferbench_emulator_pause(void);
 extern "C" void transferbench_emulator_lap(tb_u64* where);
 extern "C" void transferbench_emulator_drain(int writes_back);
+extern "C" tb_u32 transferbench_emulator_xcc(void);
 __device__ inline void tb_stamp(tb_u64* where, int stop) { transferbench_emulator_stamp(where, stop); }
 __device__ inline tb_u64 tb_deadline_clock() { return transferbench_emulator_real_ticks(); }
 __device__ inline void tb_pause() { transferbench_emulator_pause(); }
@@ -186,7 +187,9 @@ __device__ inline void tb_wave_sync() { __syncwarp(); }
 
 // The accelerator die a block runs on; 0 where a device has only one.
 __device__ inline tb_u32 tb_xcc() {
-#if defined(__gfx942__) || defined(__gfx950__)
+#if defined(TRANSFERBENCH_EMULATOR)
+  return transferbench_emulator_xcc();
+#elif defined(__gfx942__) || defined(__gfx950__)
   tb_u32 xcc;
   asm volatile("s_getreg_b32 %0, hwreg(HW_REG_XCC_ID)" : "=s"(xcc));
   return xcc & 15;
@@ -194,6 +197,19 @@ __device__ inline tb_u32 tb_xcc() {
   return 0;
 #endif
 }
+
+// Who a block is among those that do the work, and whether it is one of them: all are, but where a launch is for one
+// die of the device. Blocks are dealt out to the TB_XCCS dies in turn, so of as many neighbours one is on die TB_XCC; it
+// looks, and the others leave. Were they dealt out otherwise, a share would be left undone, and the data would show it.
+#if defined(TB_XCC)
+__device__ inline bool tb_on_duty() { return tb_xcc() == TB_XCC; }
+__device__ inline tb_u32 tb_member() { return blockIdx.x / TB_XCCS; }
+__device__ inline tb_u32 tb_members() { return gridDim.x / TB_XCCS; }
+#else
+__device__ inline bool tb_on_duty() { return true; }
+__device__ inline tb_u32 tb_member() { return blockIdx.x; }
+__device__ inline tb_u32 tb_members() { return gridDim.x; }
+#endif
 
 // Called by all threads at the end of a timed kernel; thread 0 of each block then holds the block's stop stamp.
 // The barrier makes every store of the block happen before thread 0's fence; the fence, at system scope, returns
@@ -203,12 +219,12 @@ __device__ inline void tb_stop(tb_u64* stamps) {
   tb_block_is_done();
   if (threadIdx.x == 0) {
     __threadfence_system();
-    tb_stamp(stamps + 2 * blockIdx.x + 1, 1);
+    tb_stamp(stamps + 2 * tb_member() + 1, 1);
   }
 }
 
 __device__ inline void tb_start(tb_u64* stamps) {
-  if (threadIdx.x == 0) tb_stamp(stamps + 2 * blockIdx.x, 0);
+  if (threadIdx.x == 0) tb_stamp(stamps + 2 * tb_member(), 0);
 }
 
 // What word i of a buffer holds is tb_hash(i) ^ key. The hash is "lowbias32" of the public-domain hash prospector:

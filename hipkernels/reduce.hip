@@ -57,10 +57,11 @@ __device__ __forceinline__ void tb_reduce_some(const tb_ends& ends, tb_u64 from,
 
 TB_KERNEL(TB_BLOCK, 1) tb_reduce(const tb_ends ends, tb_u64 nbytes, tb_u64 pitch, tb_u64 slices, tb_u64 first_slice,
                                  tb_u32 passes, tb_u32 key, tb_u64* sum, tb_u64* stamps) {
+  if (!tb_on_duty()) return;
   tb_start(stamps);
   const tb_span span = tb_split(ends.source_count ? ends.sources[0] : ends.destinations[0], nbytes);
-  const tb_u64 stride = (tb_u64)gridDim.x * TB_BLOCK;
-  const tb_u64 thread = (tb_u64)blockIdx.x * TB_BLOCK + threadIdx.x;
+  const tb_u64 stride = (tb_u64)tb_members() * TB_BLOCK;
+  const tb_u64 thread = (tb_u64)tb_member() * TB_BLOCK + threadIdx.x;
   tb_u64 slice = first_slice, total = 0;
   for (tb_u32 pass = 0; pass < passes; ++pass) {
     const tb_u64 from = slice * pitch;

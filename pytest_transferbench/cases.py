@@ -221,7 +221,7 @@ def build_cases(
         if config is None:
             return Plan((Planned("no-config-file", None, "no configuration file: give one, --transfer-config=FILE"),))
         return Plan(tuple(_planned(config.tests, request, skips)), config.notes)
-    routes, notes = _within_limit(list(_routes(request, gpus)), len(sizes), settings, node)
+    routes, notes = _within_limit(list(_routes(request, node, gpus)), len(sizes), settings, node)
     transfers = [
         transfer for route in routes for transfer in route.sized(sizes, _blocks(route.executor, settings.subexecutors))
     ]
@@ -233,12 +233,11 @@ def build_cases(
 
 
 def places_of(node: Node, gpus: tuple[int, ...]) -> Places:
-    """Return what wildcards stand for on ``node``: the selected ``gpus``, and the NUMA nodes that GPUs are near to."""
+    """Return what wildcards stand for on ``node``: the selected ``gpus``, and the NUMA nodes there are."""
     selected = [device for device in node.devices if device.index in gpus]
-    numa_nodes = {0, *(device.numa_node for device in node.devices if device.numa_node is not None)}
     return Places(
         gpus=tuple(device.index for device in selected),
-        numa_nodes=tuple(sorted(numa_node for numa_node in numa_nodes if numa_node >= 0)),
+        numa_nodes=tuple(numa_node.index for numa_node in node.numa_nodes),
         xccs={device.index: device.xccs for device in selected},
         copy_engines={d.index: d.copy_engines for d in selected if d.copy_engines is not None},
     )
@@ -412,7 +411,7 @@ def _message_plan(request: Request, node: Node, gpus: tuple[int, ...], skips: _S
     of_each_pair = len(one_way if request.messages == ONE_WAY else round_trips)
     routes = [
         _Route("push", source, Executor("G", source.index), destination)
-        for source, destination in _pairs(request.pairs, gpus)
+        for source, destination in _pairs(request.pairs, node, gpus)
         if request.pairs not in _NAMED_PAIRS or settings.ll_loopback or source != destination
     ]
     routes, notes = _within_limit(routes, of_each_pair, settings, node)
@@ -450,9 +449,9 @@ def _within_limit(
     )
 
 
-def _routes(request: Request, gpus: tuple[int, ...]) -> Iterator[_Route]:
+def _routes(request: Request, node: Node, gpus: tuple[int, ...]) -> Iterator[_Route]:
     settings = request.settings
-    pairs = _pairs(request.pairs, gpus)
+    pairs = _pairs(request.pairs, node, gpus)
     for op in settings.ops or DEFAULT_OPS:
         for word in settings.executors or DEFAULT_EXECUTORS:
             for source, destination in pairs:
@@ -460,8 +459,8 @@ def _routes(request: Request, gpus: tuple[int, ...]) -> Iterator[_Route]:
                     yield _Route(op, source, executor, destination)
 
 
-def _pairs(text: str, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
-    host, devices = Memory("C", 0), [Memory("G", index) for index in gpus]
+def _pairs(text: str, node: Node, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
+    host, devices = Memory("C", node.numa_nodes[0].index), [Memory("G", index) for index in gpus]
     gpu_pairs = [(source, destination) for source in devices for destination in devices]
     host_pairs = [(host, host), *((host, d) for d in devices), *((d, host) for d in devices)]
     named = dict(zip(_NAMED_PAIRS, (gpu_pairs, host_pairs, gpu_pairs + host_pairs, []), strict=True))
@@ -527,8 +526,8 @@ def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tu
             yield from (Executor(kind.letter, place) for place in places if place not in ends)
     elif same_place == (op == "local"):
         home = destination if op == "pull" else source
-        if home.on == kind.on:
-            yield Executor(kind.letter, home.index)
+        if home.on == kind.on and home.beside is not None:
+            yield Executor(kind.letter, home.beside)
 
 
 def _given_transfers(

@@ -50,9 +50,21 @@ class Device:
     large_bar: bool | None = None
     numa_node: int | None = None
     copy_engines: int | None = None
+    managed_memory: bool | None = None
+    """Whether managed memory can be moved to this device and kept there."""
+    pageable_access: bool | None = None
+    """Whether its kernels reach host memory that nobody has pinned."""
     uuid: str | None = None
     physical_gpu: str | None = None
     """Equal for the partitions of one physical GPU: KFD unique_id, else PCI domain:bus:device."""
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """A NUMA node of the host with memory that this process may use, and how many processors it may run on there."""
+
+    index: int
+    cpus: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,13 @@ class Node:
     host_cpus: int = 1
     host_cache_bytes: int | None = None
     """The largest last-level cache of the host's processors."""
+    numa_nodes: tuple[NumaNode, ...] = (NumaNode(0),)
+    """Where host memory can lie, by the kernel's own numbers: these may have gaps. At least one."""
+
+    def closest_numa_node(self, gpu: int) -> int | None:
+        """Return the NUMA node closest to ``gpu``; None where there are several and the kernel does not say which."""
+        known = self.device(gpu).numa_node
+        return self.numa_nodes[0].index if known is None and len(self.numa_nodes) == 1 else known
 
     def device(self, index: int) -> Device:
         """Return the device with ``index``; raises ``KeyError`` naming the devices there are."""
@@ -126,6 +145,11 @@ class Node:
             return f"GPUs {indices[0]}-{indices[-1]}"
         return "GPUs " + ", ".join(map(str, indices))
 
+    def describe_numa_nodes(self) -> str:
+        """Say which NUMA nodes there are, for messages: ``NUMA node 0`` or ``NUMA nodes 0, 1``."""
+        indices = [numa_node.index for numa_node in self.numa_nodes]
+        return f"NUMA node{'s' if len(indices) > 1 else ''} {', '.join(map(str, indices))}"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain types only, fit for ``json.dumps`` and for pytest-xdist's ``workerinput``."""
         data = dataclasses.asdict(self)
@@ -142,4 +166,5 @@ class Node:
             Link(**{**link, "link_class": LinkClass(link["link_class"])}) for link in fields["links"]
         )
         fields["notes"] = tuple(fields["notes"])
+        fields["numa_nodes"] = tuple(NumaNode(**numa_node) for numa_node in fields["numa_nodes"])
         return cls(**fields)

@@ -25,7 +25,7 @@ from pytest_transferbench.cases import (
     request_from_marks,
     selected_gpus,
 )
-from pytest_transferbench.node import Node
+from pytest_transferbench.node import Node, NumaNode
 from pytest_transferbench.options import Settings, resolve
 from pytest_transferbench.transfer import AnyCase, Case, Places, Test, Transfer, ends, parse_transfers, together
 from tests.plugin.fake_machine import FakeMachine
@@ -411,7 +411,8 @@ def test_what_wildcards_stand_for_on_a_node() -> None:
             machine.devices, (1, None, -1), (8, 1, 2), (16, None, 2), strict=True
         )
     ]
-    got = places_of(dataclasses.replace(machine, devices=tuple(devices)), (0, 1))
+    numa_nodes = (NumaNode(0), NumaNode(1))
+    got = places_of(dataclasses.replace(machine, devices=tuple(devices), numa_nodes=numa_nodes), (0, 1))
     assert got == Places(gpus=(0, 1), numa_nodes=(0, 1), xccs={0: 8, 1: 1}, copy_engines={0: 16})
     assert places_of(node(0), ()) == Places(gpus=(), numa_nodes=(0,))
 

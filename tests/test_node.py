@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_transferbench import node as node_module
 from pytest_transferbench import transfer
-from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
+from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node, NumaNode
 
 texts = st.none() | st.text(max_size=5)
 devices = st.builds(
@@ -41,6 +42,7 @@ nodes = st.builds(
     emulated=texts,
     versions=st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
     notes=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    numa_nodes=st.lists(st.builds(NumaNode, st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=3).map(tuple),
 )
 
 
@@ -105,3 +107,19 @@ def test_which_gpus_there_are_in_words(indices: tuple[int, ...], text: str) -> N
 def test_the_host_has_one_index_everywhere() -> None:
     assert node_module.HOST is transfer.HOST
     assert HOST == -1
+
+
+@pytest.mark.parametrize(
+    ("known", "numa_nodes", "closest"), [(1, (0, 1), 1), (None, (0, 1), None), (None, (3,), 3), (2, (3,), 2)]
+)
+def test_the_numa_node_closest_to_a_gpu_is_told_or_the_only_one(
+    known: int | None, numa_nodes: tuple[int, ...], closest: int | None
+) -> None:
+    gpu = dataclasses.replace(device(0), numa_node=known)
+    node = Node("rocm", (gpu,), numa_nodes=tuple(map(NumaNode, numa_nodes)))
+    assert node.closest_numa_node(0) == closest
+
+
+def test_numa_nodes_in_words() -> None:
+    assert Node("host").describe_numa_nodes() == "NUMA node 0"
+    assert Node("host", numa_nodes=(NumaNode(0), NumaNode(8))).describe_numa_nodes() == "NUMA nodes 0, 8"

@@ -1,7 +1,7 @@
 """The KFD topology of an emulated node, as the Linux kernel shows it under ``/sys/class/kfd/kfd/topology/nodes``.
 
 One folder a node: the CPUs first (one for each NUMA node the GPUs hang on), then the GPUs. A probe reads it exactly as
-it reads a real machine's.
+it reads a real machine's, and so the host's NUMA nodes, which are under ``/sys/devices/system/node`` there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CACHE_OF_COMPUTE_UNITS = 8
 def write_topology(model: NodeModel, root: Path) -> Path:
     """Write the tree of ``model`` below ``root`` and return the folder that holds the numbered nodes."""
     nodes = root / "topology" / "nodes"
-    numa_nodes = sorted(set(model.device.numa_nodes))
+    numa_nodes = model.numa_nodes
     first_gpu = len(numa_nodes)
     for numa_index, numa_node in enumerate(numa_nodes):
         near = [first_gpu + gpu for gpu, where in enumerate(model.device.numa_nodes) if where == numa_node]
@@ -31,6 +31,19 @@ def write_topology(model: NodeModel, root: Path) -> Path:
         cpu = numa_nodes.index(model.device.numa_nodes[gpu])
         _write_gpu(model, nodes / str(first_gpu + gpu), gpu, cpu, first_gpu)
     return nodes
+
+
+def write_numa_nodes(model: NodeModel, root: Path) -> Path:
+    """Write the host's NUMA nodes below ``root``, as the kernel shows them, and return the folder that holds them."""
+    folder = root / "system" / "node"
+    folder.mkdir(parents=True)
+    (folder / "has_memory").write_text(",".join(map(str, model.numa_nodes)) + "\n", encoding="ascii")
+    for place, numa_node in enumerate(model.numa_nodes):
+        first = place * model.cpu.threads
+        (folder / f"node{numa_node}").mkdir()
+        cpus = f"{first}-{first + model.cpu.threads - 1}\n"
+        (folder / f"node{numa_node}" / "cpulist").write_text(cpus, encoding="ascii")
+    return folder
 
 
 def gpu_id(model: NodeModel, gpu: int) -> int:

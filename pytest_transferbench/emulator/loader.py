@@ -14,8 +14,10 @@ from typing import Any
 
 from pytest_transferbench.emulator.build import Build, build
 from pytest_transferbench.emulator.faults import Fault, runtime_lines
-from pytest_transferbench.emulator.kfd import write_topology
+from pytest_transferbench.emulator.kfd import write_numa_nodes, write_topology
 from pytest_transferbench.emulator.model import EmulatorError, NodeModel, load_model
+
+NO_NUMA_NODE = -1
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Activation:
     library: Path
     _native: Any = field(repr=False)
     _planned: list[Fault] = field(default_factory=list, repr=False)
+
+    @property
+    def numa_root(self) -> Path:
+        """What ``/sys/devices/system/node`` is on a real machine."""
+        return self.kfd_root.parents[1] / "system" / "node"
 
     @property
     def code_folder(self) -> Path:
@@ -85,6 +92,15 @@ class Activation:
     def end_host_copy(self, handle: int) -> float:
         """Move the host's clock to the end of a copy that was begun, and return the virtual seconds it took."""
         return float(self._native.transferbench_emulator_end_host_copy(handle))
+
+    def prefer_numa_node(self, numa_node: int | None) -> None:
+        """Set this thread's memory policy on the emulated host: pinned memory that asks for it comes from that node."""
+        self._native.transferbench_emulator_prefer_numa_node(NO_NUMA_NODE if numa_node is None else numa_node)
+
+    def numa_node_of(self, pointer: int) -> int | None:
+        """Return the NUMA node that allocated memory lies on; None for what is on a device, or not allocated here."""
+        found = int(self._native.transferbench_emulator_numa_node_of(pointer))
+        return None if found == NO_NUMA_NODE else found
 
     def counters(self) -> Counters:
         """Return what is allocated and resident now."""
@@ -201,6 +217,7 @@ def _load(made: Build) -> ctypes.CDLL:
     end.restype, end.argtypes = ctypes.c_double, [ctypes.c_void_p]
     native.transferbench_emulator_moved_bytes.restype = ctypes.c_uint64
     native.transferbench_emulator_moved_bytes.argtypes = [ctypes.c_int, ctypes.c_int]
+    native.transferbench_emulator_numa_node_of.argtypes = [ctypes.c_void_p]
     native.transferbench_emulator_open.restype = ctypes.c_size_t
     native.transferbench_emulator_plan_faults.restype = ctypes.c_size_t
     native.transferbench_emulator_fault_uses.restype = ctypes.c_size_t
@@ -229,11 +246,12 @@ def _text_of(call: Callable[[ctypes.Array[ctypes.c_char], ctypes.c_size_t], int]
 
 
 def _topology(model: NodeModel, made: Build) -> Path:
-    """Write the node's KFD files beside the build, once for each content of the model."""
+    """Write the kernel's files of the node beside the build, once for each content of the model."""
     root = made.root / "kfd" / f"{model.name}-{model.digest()}"
     if not root.is_dir():
         scratch = Path(tempfile.mkdtemp(prefix="writing-", dir=root.parent))
         write_topology(model, scratch)
+        write_numa_nodes(model, scratch)
         with contextlib.suppress(OSError):  # another process was faster; its files are the same
             scratch.rename(root)
     return root / "topology" / "nodes"

@@ -213,6 +213,11 @@ class NodeModel:
         """Return the HSA number of the kind of link between two ends: only PCIe has a number apart."""
         return LINK_TYPE_PCIE if self.link(source, destination).link_class in ("host", "pcie") else LINK_TYPE_XGMI
 
+    @property
+    def numa_nodes(self) -> tuple[int, ...]:
+        """The NUMA nodes of the host, sorted: those that GPUs hang on."""
+        return tuple(sorted(set(self.device.numa_nodes)))
+
     def unique_id(self, index: int) -> int:
         """Return the KFD unique id of one GPU: fixed, and in a range that no vendor hands out."""
         return 0xE0E0_0000_0000_0000 + index + 1

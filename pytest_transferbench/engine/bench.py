@@ -83,7 +83,7 @@ class Bench:
     @property
     def gate(self) -> Gate:
         if self._gate is None:
-            self._gate = Gate(self.runtime)
+            self._gate = Gate(self.runtime, self.node.numa_nodes[0].index)
         return self._gate
 
     def device(self, index: int) -> DeviceContext:

@@ -19,13 +19,22 @@ UNKNOWN_HOST_CACHE_BYTES = 64 * 2**20
 
 
 class Evictor:
-    """Touches one word in every line of memory homed on each owner, twice as much as its last-level cache holds."""
+    """Touches one word in every line of memory homed on each owner, twice as much as its last-level cache holds.
 
-    def __init__(self, arena: Arena, owners: dict[int, DeviceContext | None], host_cache_bytes: int | None) -> None:
+    ``numa_node`` is the host's that the case is about.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        owners: dict[int, DeviceContext | None],
+        host_cache_bytes: int | None,
+        numa_node: int,
+    ) -> None:
         self._buffers: list[tuple[DeviceContext | None, Allocation]] = []
         for owner, context in owners.items():
             if context is None or owner == HOST:
-                memory, cache = Memory("C", 0), host_cache_bytes or UNKNOWN_HOST_CACHE_BYTES
+                memory, cache = Memory("C", numa_node), host_cache_bytes or UNKNOWN_HOST_CACHE_BYTES
             else:
                 memory = Memory("G", owner)
                 cache = context.device.last_level_cache_bytes or UNKNOWN_CACHE_BYTES

@@ -20,11 +20,14 @@ _FLAG, _STATUS = 0, 8
 
 
 class Gate:
-    """One flag in coherent pinned memory for all streams. Epochs only grow, so no release is ever seen twice."""
+    """One flag in coherent pinned memory of a NUMA node for all streams.
 
-    def __init__(self, runtime: Runtime) -> None:
+    Epochs only grow, so no release is ever seen twice.
+    """
+
+    def __init__(self, runtime: Runtime, numa_node: int = 0) -> None:
         self._runtime = runtime
-        self._page = runtime.allocate(Memory("C", 0), 4096)
+        self._page = runtime.allocate(Memory("C", numa_node), 4096)
         self._words = pattern.view(self._page.pointer, 4096).view(np.uint64)
         self._words[:] = 0
         self._epoch = 0

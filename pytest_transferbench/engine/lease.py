@@ -12,6 +12,7 @@ from pytest_transferbench.engine import executors
 from pytest_transferbench.engine.caches import Evictor
 from pytest_transferbench.engine.executors import Executor, Geometry, Operands
 from pytest_transferbench.engine.leg import Leg
+from pytest_transferbench.engine.memory_kinds import numa_node_of
 from pytest_transferbench.engine.pattern import Words
 from pytest_transferbench.engine.validation import Prover
 from pytest_transferbench.node import HOST, Node
@@ -57,6 +58,7 @@ class Lease:
         self.plan = _plan(case, bench.node)
         self.geometry = executors.geometry_of(transfer, bench.node)
         self.legs = [Leg(bench, each, self.plan, number) for number, each in enumerate(transfer.transfers)]
+        self.warnings += dict.fromkeys(warning for leg in self.legs for warning in leg.warnings)
         copies = self._copies()
         self.executor = self.make_executor([leg.operands() for leg in self.legs], "", copies)
         self.waker = self.make_executor([leg.scratch_operands() for leg in self.legs], "scratch ", 1)
@@ -64,7 +66,7 @@ class Lease:
         if isinstance(transfer, Transfer) and len(transfer.sources) == len(transfer.destinations) == 1:
             ends = executors.link_of(transfer)
             agents = {end: self.legs[0].agent_of(end) for end in dict.fromkeys(ends)}
-            self.evictor = Evictor(bench.arena, agents, bench.node.host_cache_bytes)
+            self.evictor = Evictor(bench.arena, agents, bench.node.host_cache_bytes, self._numa_node())
         self.method = self._method(copies)
 
     def __repr__(self) -> str:
@@ -133,6 +135,12 @@ class Lease:
         """Zero the stamps, so that none is older than this case."""
         context = self.bench.device(self.case.transfer.executor.owner)
         context.write_words(self.executor.stamps_at, [0] * (launches * self.executor.stamps_per_launch))
+
+    def _numa_node(self) -> int:
+        """Return the NUMA node of the host's part in a Transfer, the source before the destination."""
+        transfer, node = self.case.transfer, self.bench.node
+        on_host = (memory for memory in (*transfer.sources, *transfer.destinations) if memory.on == "host")
+        return next((numa_node_of(memory, node) for memory in on_host), node.numa_nodes[0].index)
 
     def _only_leg(self, asked: str) -> Leg:
         if len(self.legs) > 1:

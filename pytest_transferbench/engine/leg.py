@@ -11,7 +11,7 @@ from pytest_transferbench.engine.pattern import WRITE_KEY, Words, key_of
 from pytest_transferbench.engine.validation import Destination, Prover, Region, fill_slices
 from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import Allocation, RuntimeFault
-from pytest_transferbench.transfer import Memory, RotationPlan, Transfer
+from pytest_transferbench.transfer import Memory, RotationPlan, Transfer, memory_kind
 
 if TYPE_CHECKING:
     from pytest_transferbench.engine.bench import Bench
@@ -47,6 +47,13 @@ class Leg:
             self.destinations.append(Destination(taken, offset, nbytes, self._agent(memory)))
         self.nonce = 0
         self._filled = False
+
+    @property
+    def warnings(self) -> list[str]:
+        """What nobody could see of where the buffers lie."""
+        return [
+            held.unchecked for held in (*self._source_allocations, *self._destination_allocations) if held.unchecked
+        ]
 
     @property
     def nonces(self) -> int:
@@ -159,13 +166,16 @@ class Leg:
 
     def _take(self, role: str, memory: Memory, nbytes: int) -> Allocation:
         taken = self.bench.arena.take(role, memory, nbytes)
-        owner = self.bench.runtime.owner_of(taken.pointer)
-        if memory.on == "device" and owner != memory.owner:
-            raise RuntimeFault("allocate", memory.owner, "WrongOwner", f"{memory} is homed on GPU {owner}")
+        if memory.on == "device":
+            owner = self.bench.runtime.owner_of(taken.pointer)
+            if owner != memory.owner:
+                raise RuntimeFault("allocate", memory.owner, "WrongOwner", f"{memory} is homed on GPU {owner}")
         return taken
 
     def _agent(self, memory: Memory) -> DeviceContext | None:
-        """Who fills and checks ``memory``: its owner; for host memory a GPU of the case, else the host itself."""
+        """Who fills and checks ``memory``: its owner; for pinned host memory a GPU of the case, else the host."""
+        if memory.on == "host" and not memory_kind(memory.kind).pinned:
+            return None
         gpus = [end for end in (self.transfer.executor.owner, *sorted(self.transfer.owners)) if end != HOST]
         return self.agent_of(memory.owner if memory.owner != HOST else gpus[0] if gpus else HOST)
 

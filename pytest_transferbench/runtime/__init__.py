@@ -28,15 +28,16 @@ def open_runtime(node: Node, emulate: str | None = None) -> Runtime:
     ``emulate`` is the model or file that the node was asked for with; it must come before anything has imported CuPy.
     Raises :class:`RuntimeFault` when what the probing child loaded does not load here.
     """
+    closest_numa_nodes = {device.index: node.closest_numa_node(device.index) for device in node.devices}
     try:
         if node.runtime == "cuda":
             from pytest_transferbench.runtime.cuda import CudaRuntime
 
-            return CudaRuntime()
+            return CudaRuntime(closest_numa_nodes)
         if node.runtime == "rocm":
             from pytest_transferbench.runtime.rocm import open_rocm
 
-            return open_rocm(emulate or node.emulated)
+            return open_rocm(emulate or node.emulated, closest_numa_nodes)
     except (ImportError, EmulatorError, OSError) as error:
         raise RuntimeFault("opening the runtime", HOST, type(error).__name__, str(error)) from error
     from pytest_transferbench.runtime.host import HostRuntime

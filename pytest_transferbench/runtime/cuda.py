@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import hipkernels
-from pytest_transferbench.runtime.cupy_base import COPY_KIND_DEFAULT, CupyRuntime, fault
+from pytest_transferbench.node import HOST
+from pytest_transferbench.runtime.cupy_base import ATTACH_GLOBAL, COPY_KIND_DEFAULT, CupyRuntime, fault
 from pytest_transferbench.runtime.host import RealHost
 from pytest_transferbench.runtime.protocol import Copy, RuntimeFault, Stream
-from pytest_transferbench.transfer import Memory
+from pytest_transferbench.transfer import Memory, memory_kind
 
 GLOBALTIMER_HZ = 1e9
 """``%globaltimer`` counts nanoseconds by definition, whatever its step is (32 ns on H200)."""
 
 
 class CudaRuntime(CupyRuntime):
-    """The CUDA adapter. Fine-grained and uncached memory are AMD's and refused."""
+    """The CUDA adapter. Memory kinds that are AMD's alone are refused."""
 
     name = "cuda"
     prefix = "cuda"
     pinned_call, free_pinned_call = "cudaHostAlloc", "cudaFreeHost"
     look_up_call, launch_call = "cuModuleGetFunction", "cuLaunchKernel"
 
-    def __init__(self) -> None:
-        super().__init__(RealHost())
+    def __init__(self, closest_numa_nodes: Mapping[int, int | None] = MappingProxyType({})) -> None:
+        super().__init__(RealHost(), closest_numa_nodes)
 
     def dma_copy(self, destination: int, source: int, nbytes: int, stream: Stream) -> None:
         try:
@@ -52,15 +54,17 @@ class CudaRuntime(CupyRuntime):
     def deadline_hz(self, device: int) -> float:
         return GLOBALTIMER_HZ
 
-    def _allocate_pinned(self, nbytes: int) -> int:
+    def _allocate_pinned(self, memory: Memory, nbytes: int) -> int:
+        if memory_kind(memory.kind).amd_only:
+            raise RuntimeFault("allocate", HOST, "unsupported", f"{memory}: pinned memory is C or P on CUDA")
         flags = self._cuda.hostAllocPortable | self._cuda.hostAllocMapped
         return int(self._cuda.hostAlloc(nbytes, flags))
 
     def _allocate_device(self, memory: Memory, nbytes: int) -> int:
+        if memory.kind == "M":
+            return int(self._cuda.mallocManaged(nbytes, ATTACH_GLOBAL))
         if memory.kind != "G":
-            raise RuntimeFault(
-                "allocate", memory.index, "unsupported", f"{memory}: only G is device memory on CUDA; F and U are AMD's"
-            )
+            raise RuntimeFault("allocate", memory.index, "unsupported", f"{memory}: device memory is G or M on CUDA")
         return int(self._cuda.malloc(nbytes))
 
     def _load(self, device: int, source: str, options: tuple[str, ...]) -> Any:

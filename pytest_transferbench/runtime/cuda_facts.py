@@ -85,6 +85,7 @@ def read_node(cuda: Any, nvml: Any | None) -> Node:
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
         host_cache_bytes=host_facts.last_level_cache_bytes(),
+        numa_nodes=host_facts.numa_nodes(),
         batch_copy=_has_batch_copy(cuda),
     )
 
@@ -144,10 +145,23 @@ def _device(index: int, properties: dict[str, Any], address: str, nvml: Any | No
         partition=_mig(nvml, handle),
         large_bar=None if bar is None else int(bar.bar1Total) >= memory_bytes,
         numa_node=host_facts.numa_node(address),
+        managed_memory=_managed_memory(properties),
+        pageable_access=_flag(properties.get("pageableMemoryAccess")),
         copy_engines=int(properties["asyncEngineCount"]) or None,
         uuid=_uuid(properties.get("uuid")),
         physical_gpu=host_facts.pci_slot(address),
     )
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _managed_memory(properties: dict[str, Any]) -> bool | None:
+    """Say whether managed memory can be prefetched to the device: that takes concurrent access to it."""
+    if properties.get("managedMemory") == 0:
+        return False
+    return _flag(properties.get("concurrentManagedAccess"))
 
 
 def _memory_gbps(properties: dict[str, Any], nvml: Any | None, handle: Any | None) -> float | None:

@@ -12,14 +12,16 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
 
 from pytest_transferbench.node import HOST
-from pytest_transferbench.runtime.host import HostWork, available_bytes, host_words, require_host_index
+from pytest_transferbench.runtime import numa
+from pytest_transferbench.runtime.host import HostWork, allocate_unpinned, available_bytes, host_words, seen_on_node
 from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, RuntimeFault, Stream
-from pytest_transferbench.transfer import Memory
+from pytest_transferbench.transfer import Memory, memory_kind
 
 PEER_ALREADY_ENABLED = 704
 """``cudaErrorPeerAccessAlreadyEnabled`` and ``hipErrorPeerAccessAlreadyEnabled``: one number on both."""
@@ -27,6 +29,12 @@ PEER_ALREADY_ENABLED = 704
 COPY_KIND_DEFAULT = 4
 """``cudaMemcpyDefault`` and ``hipMemcpyDefault``: the pointers tell where they are."""
 
+
+ADVICE_PREFERRED_LOCATION = 3
+"""``cudaMemAdviseSetPreferredLocation`` and ``hipMemAdviseSetPreferredLocation``."""
+
+ATTACH_GLOBAL = 1
+"""``cudaMemAttachGlobal`` and ``hipMemAttachGlobal``."""
 
 NOT_READY = 600
 """``cudaErrorNotReady`` and ``hipErrorNotReady``."""
@@ -93,11 +101,13 @@ class CupyRuntime(ABC):
     """What the vendor calls what CuPy makes of these; the others are named alike behind the prefix."""
     emulated = False
 
-    def __init__(self, host: HostWork) -> None:
+    def __init__(self, host: HostWork, closest_numa_nodes: Mapping[int, int | None] = MappingProxyType({})) -> None:
         from cupy.cuda import runtime
 
         self._cuda: Any = runtime
         self._host = host
+        self._closest_numa_nodes = closest_numa_nodes
+        self._unpinned: dict[int, int] = {}
         self._streams: dict[int, CupyStream] = {}
         self._events: dict[int, int] = {}
         self._modules: dict[tuple[int, str, tuple[tuple[str, str], ...]], Any] = {}
@@ -105,12 +115,7 @@ class CupyRuntime(ABC):
 
     def allocate(self, memory: Memory, nbytes: int) -> Allocation:
         if memory.on == "host":
-            require_host_index(memory)
-            try:
-                pointer = self._allocate_pinned(nbytes)
-            except RuntimeError as error:
-                raise self._not_allocated(self.pinned_call, HOST, error, nbytes) from error
-            return Allocation(pointer, nbytes, memory, HOST)
+            return self._allocate_host(memory, nbytes)
         if memory.on != "device":
             raise RuntimeFault("allocate", HOST, "unsupported", f"{memory} is no memory at all")
         self._use(memory.index)
@@ -119,7 +124,59 @@ class CupyRuntime(ABC):
         except RuntimeError as error:
             call = getattr(error, "call", f"{self.prefix}Malloc")  # hip-python's errors know theirs
             raise self._not_allocated(call, memory.index, error, nbytes) from error
-        return Allocation(pointer, nbytes, memory, memory.index)
+        found = Allocation(pointer, nbytes, memory, memory.index)
+        if memory.kind == "M":
+            self._bring_home(found)
+        return found
+
+    def _allocate_host(self, memory: Memory, nbytes: int) -> Allocation:
+        numa_node = self._numa_node(memory)
+        if not memory_kind(memory.kind).pinned:
+            found = allocate_unpinned(self._host, memory, nbytes, numa_node)
+            self._unpinned[found.pointer] = found.pointer + nbytes
+            return found
+        try:
+            with self._host.preferring(numa_node):
+                pointer = self._allocate_pinned(memory, nbytes)
+        except RuntimeError as error:
+            raise self._not_allocated(self.pinned_call, HOST, error, nbytes) from error
+        except OSError as error:
+            raise numa.refused(memory, numa_node, error) from error
+        found = Allocation(pointer, nbytes, memory, HOST)
+        try:
+            numa.touch(pointer, nbytes)
+            return seen_on_node(self._host, found, numa_node)
+        except RuntimeFault:
+            self.free(found)
+            raise
+
+    def _numa_node(self, memory: Memory) -> int:
+        if not memory_kind(memory.kind).by_gpu:
+            return memory.index
+        closest = self._closest_numa_nodes.get(memory.index)
+        if closest is None:
+            raise RuntimeFault(
+                "allocate", HOST, "unsupported", f"{memory}: nobody knows the NUMA node closest to GPU {memory.index}"
+            )
+        return closest
+
+    def _bring_home(self, managed: Allocation) -> None:
+        """Move managed memory to its GPU for good, and see that the host has kept no page of it."""
+        home, call = managed.owner, f"{self.prefix}MemAdvise"
+        try:
+            self._cuda.memAdvise(managed.pointer, managed.nbytes, ADVICE_PREFERRED_LOCATION, home)
+            call = f"{self.prefix}MemPrefetchAsync"
+            self._cuda.memPrefetchAsync(managed.pointer, managed.nbytes, home, 0)
+            self.synchronize(CupyStream(home, 0))
+            with contextlib.suppress(OSError):  # where the kernel does not tell, the prefetch is believed
+                places = self._host.pages_by_place(managed.pointer, managed.nbytes)
+                numa.check_off_host(managed.memory, places, self._host.numa_root)
+        except RuntimeError as error:
+            self.free(managed)
+            raise fault(call, home, error, f"({managed.memory})") from error
+        except RuntimeFault:
+            self.free(managed)
+            raise
 
     def owner_of(self, pointer: int) -> int:
         # Of CuPy's attributes only the device is right on ROCm; its memory type is off by one there.
@@ -130,7 +187,10 @@ class CupyRuntime(ABC):
 
     def free(self, allocation: Allocation) -> None:
         try:
-            if allocation.owner == HOST:
+            if allocation.pointer in self._unpinned:
+                self._host.unmap(allocation.pointer)
+                del self._unpinned[allocation.pointer]
+            elif allocation.owner == HOST:
                 self._cuda.freeHost(allocation.pointer)
             else:
                 self._use(allocation.owner)
@@ -340,8 +400,8 @@ class CupyRuntime(ABC):
         self._host.close()
 
     @abstractmethod
-    def _allocate_pinned(self, nbytes: int) -> int:
-        """Return host memory that every device can reach, coherent with it."""
+    def _allocate_pinned(self, memory: Memory, nbytes: int) -> int:
+        """Return host memory of the kind asked for, which every device reaches, where the thread's policy wants it."""
 
     @abstractmethod
     def _allocate_device(self, memory: Memory, nbytes: int) -> int:
@@ -350,6 +410,9 @@ class CupyRuntime(ABC):
     @abstractmethod
     def _load(self, device: int, source: str, options: tuple[str, ...]) -> Any:
         """Return a loaded ``cupy.RawModule`` of ``hipkernels/<source>``; the device is current."""
+
+    def _is_unpinned(self, pointer: int) -> bool:
+        return any(start <= pointer < end for start, end in self._unpinned.items())
 
     def _function(self, module: Any, name: str, device: int) -> Any:
         """Return CuPy's bare function object: its call skips the per-device look-up that a RawKernel's makes."""

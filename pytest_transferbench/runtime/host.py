@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from pytest_transferbench.node import HOST
+from pytest_transferbench.runtime import numa
+from pytest_transferbench.runtime.host_facts import NUMA_NODES
 from pytest_transferbench.runtime.protocol import Allocation, Copy, Kernel, RuntimeFault, Stream
 from pytest_transferbench.transfer import Memory
 
@@ -29,17 +33,39 @@ class HostWork(Protocol):
         """Seconds of a monotonic clock."""
         ...
 
+    numa_root: Path
+    """Where the kernel shows the NUMA nodes."""
+
+    def preferring(self, numa_node: int) -> AbstractContextManager[None]:
+        """Take memory from one NUMA node meanwhile; raises ``OSError`` for a node that there is not."""
+        ...
+
+    def map(self, nbytes: int, numa_node: int) -> int:
+        """Return unpinned memory that is there; raises ``OSError``, and ``MemoryError`` where there is none left."""
+        ...
+
+    def unmap(self, pointer: int) -> None:
+        """Give memory of :meth:`map` back; raises ``KeyError`` for any other."""
+        ...
+
+    def pages_by_place(self, pointer: int, nbytes: int) -> Mapping[int, int]:
+        """Return how many pages lie on each NUMA node, as :func:`numa.pages_by_place`; raises ``OSError``."""
+        ...
+
     def close(self) -> None:
-        """Release what :meth:`copy` keeps."""
+        """Release what :meth:`copy` and :meth:`map` keep."""
         ...
 
 
 class RealHost:
     """The machine's own processors."""
 
+    numa_root = NUMA_NODES
+
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._pool_threads = 0
+        self._mappings = numa.Mappings()
 
     def copy(self, destinations: Sequence[int], sources: Sequence[int], nbytes: int, threads: int) -> None:
         """Work in ``threads`` page-aligned pieces; ctypes and NumPy give the interpreter lock up meanwhile."""
@@ -48,7 +74,7 @@ class RealHost:
             _copy_piece(destinations, sources, 0, nbytes)
             return
         if self._pool is None or self._pool_threads < len(pieces):
-            self.close()
+            self._end_threads()
             self._pool, self._pool_threads = ThreadPoolExecutor(len(pieces), "transferbench-copy"), len(pieces)
         jobs = [self._pool.submit(_copy_piece, destinations, sources, offset, length) for offset, length in pieces]
         for job in jobs:
@@ -57,7 +83,23 @@ class RealHost:
     def clock(self) -> float:
         return time.perf_counter()
 
+    def preferring(self, numa_node: int) -> AbstractContextManager[None]:
+        return numa.preferring(numa_node)
+
+    def map(self, nbytes: int, numa_node: int) -> int:
+        return self._mappings.map(nbytes, numa_node)
+
+    def unmap(self, pointer: int) -> None:
+        self._mappings.unmap(pointer)
+
+    def pages_by_place(self, pointer: int, nbytes: int) -> Mapping[int, int]:
+        return numa.pages_by_place(pointer, nbytes)
+
     def close(self) -> None:
+        self._end_threads()
+        self._mappings.clear()
+
+    def _end_threads(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -104,12 +146,28 @@ def host_words(pointer: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint32]
     return np.frombuffer(memoryview((ctypes.c_ubyte * nbytes).from_address(pointer)), dtype=np.uint32)
 
 
-def require_host_index(memory: Memory) -> None:
-    """Refuse host memory of a NUMA node that nothing here would place it on, rather than measure another."""
-    if memory.index != 0:
-        raise RuntimeFault(
-            "allocate", HOST, "unsupported", f"{memory}: host memory is C0; it is not bound to a NUMA node"
-        )
+def allocate_unpinned(host: HostWork, memory: Memory, nbytes: int, numa_node: int) -> Allocation:
+    """Return memory of a NUMA node that nobody has pinned; raises RuntimeFault, also when it lies elsewhere."""
+    try:
+        pointer = host.map(nbytes, numa_node)
+    except MemoryError as error:
+        raise RuntimeFault("allocate", HOST, "MemoryError", f"{nbytes} bytes: {error}") from error
+    except OSError as error:
+        raise numa.refused(memory, numa_node, error) from error
+    try:
+        return seen_on_node(host, Allocation(pointer, nbytes, memory, HOST), numa_node)
+    except RuntimeFault:
+        host.unmap(pointer)
+        raise
+
+
+def seen_on_node(host: HostWork, allocation: Allocation, numa_node: int) -> Allocation:
+    """Return host memory with what could not be seen of its place; raises RuntimeFault for pages on another node."""
+    try:
+        places = host.pages_by_place(allocation.pointer, allocation.nbytes)
+    except OSError as error:
+        return dataclasses.replace(allocation, unchecked=numa.why_denied(error))
+    return dataclasses.replace(allocation, unchecked=numa.check_on_node(allocation.memory, numa_node, places))
 
 
 class HostRuntime:
@@ -121,27 +179,25 @@ class HostRuntime:
     def __init__(self, why_no_gpu: str = "no GPU") -> None:
         self._why_no_gpu = why_no_gpu
         self._host = RealHost()
-        self._arrays: dict[int, np.ndarray[Any, np.dtype[np.uint8]]] = {}
 
     def allocate(self, memory: Memory, nbytes: int) -> Allocation:
         """Return page-aligned host memory; without a GPU nothing needs it pinned."""
         if memory.on != "host":
             self._refuse("allocate", memory.index)
-        require_host_index(memory)
-        try:
-            array = np.empty(nbytes + _PAGE_BYTES, dtype=np.uint8)
-        except MemoryError as error:
-            raise RuntimeFault("allocate", HOST, "MemoryError", f"{nbytes} bytes: {error}") from error
-        pointer = -(-array.ctypes.data // _PAGE_BYTES) * _PAGE_BYTES
-        self._arrays[pointer] = array
-        return Allocation(pointer, nbytes, memory, HOST)
+        if memory.kind not in ("C", "H"):
+            raise RuntimeFault("allocate", HOST, "unsupported", f"{memory}: without a GPU host memory is C or H")
+        return allocate_unpinned(self._host, memory, nbytes, memory.index)
 
     def owner_of(self, pointer: int) -> int:
         return HOST
 
     def free(self, allocation: Allocation) -> None:
-        if self._arrays.pop(allocation.pointer, None) is None:
-            raise RuntimeFault("free", HOST, "invalid value", f"{allocation.pointer:#x} was not allocated here")
+        try:
+            self._host.unmap(allocation.pointer)
+        except KeyError:
+            raise RuntimeFault(
+                "free", HOST, "invalid value", f"{allocation.pointer:#x} was not allocated here"
+            ) from None
 
     def clear(self, pointer: int, nbytes: int, stream: Stream) -> None:
         self._refuse("clear", stream.device)
@@ -168,7 +224,6 @@ class HostRuntime:
         return available_bytes()
 
     def close(self) -> None:
-        self._arrays.clear()
         self._host.close()
 
     def enable_peer(self, device: int, peer: int) -> None:

@@ -8,10 +8,12 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_transferbench.node import HOST, Device, Link, LinkClass
+from pytest_transferbench.node import HOST, Device, Link, LinkClass, NumaNode
 from pytest_transferbench.transfer import parse_size
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+NUMA_NODES = Path("/sys/devices/system/node")
+PROCESS_STATUS = Path("/proc/self/status")
 
 _LANE_GBPS = {
     # PCI Express base specification: transfers a second x line code / 8 bits; generation 6 counts its flits' payload.
@@ -60,6 +62,43 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def cpu_count() -> int:
     """Return how many processors this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def numa_nodes(root: Path = NUMA_NODES, status: Path | None = PROCESS_STATUS) -> tuple[NumaNode, ...]:
+    """Return the NUMA nodes whose memory this process may use, by number; node 0 alone where the kernel shows none.
+
+    Those outside the process's cpuset are left out: memory asked for there would come from elsewhere. ``status`` None
+    asks nothing of this process, for a node that is only described.
+    """
+    indices = numbers(_read(root / "has_memory"))
+    cpus: frozenset[int] | None = None
+    if status is not None:
+        cpus = frozenset(os.sched_getaffinity(0))
+        lines = (line.partition(":") for line in _read(status).splitlines())
+        allowed = next((numbers(value) for key, _, value in lines if key == "Mems_allowed_list"), indices)
+        indices = indices & allowed or indices
+    if not indices:
+        return (NumaNode(0, cpu_count()),)
+    found = []
+    for index in sorted(indices):
+        here = processors(index, root)
+        found.append(NumaNode(index, len(here if cpus is None else here & cpus)))
+    return tuple(found)
+
+
+def processors(numa_node: int, root: Path = NUMA_NODES) -> frozenset[int]:
+    """Return the processors of a NUMA node; none where the kernel shows none."""
+    return numbers(_read(root / f"node{numa_node}" / "cpulist"))
+
+
+def numbers(text: str) -> frozenset[int]:
+    """Return the numbers in one of the kernel's lists: ``0-2,7`` is 0, 1, 2 and 7."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.strip().isdigit():
+            found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
 
 
 def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int | None:

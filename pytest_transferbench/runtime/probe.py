@@ -64,6 +64,7 @@ def probe_host(why_no_gpu: str) -> Node:
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
         host_cache_bytes=host_facts.last_level_cache_bytes(),
+        numa_nodes=host_facts.numa_nodes(),
     )
 
 
@@ -95,7 +96,7 @@ def probe_rocm(device_file: Path = KFD_DEVICE) -> Node:
 
     _require_wheel("ROCm", "cupy-rocm", "rocm")
     _require_kfd(device_file)
-    return _read_rocm(kfd.KFD_NODES, None)
+    return _read_rocm(kfd.KFD_NODES, host_facts.NUMA_NODES, None)
 
 
 def probe_emulated(model: str) -> Node:
@@ -107,7 +108,7 @@ def probe_emulated(model: str) -> Node:
         activation = emulator.activate(model)
     except emulator.EmulatorError as error:
         raise ProbeError(_first_line(error)) from error
-    node = _read_rocm(activation.kfd_root, activation.model.name)
+    node = _read_rocm(activation.kfd_root, activation.numa_root, activation.model.name)
     return _with_notes(node, _notes_of_model(activation.model))
 
 
@@ -119,7 +120,7 @@ def _notes_of_model(model: NodeModel) -> Sequence[str]:
     return [f"model {model.name} {', '.join(facts)}"] if facts else []
 
 
-def _read_rocm(kfd_root: Path, emulated: str | None) -> Node:
+def _read_rocm(kfd_root: Path, numa_root: Path, emulated: str | None) -> Node:
     from pytest_transferbench.runtime import hip_api, rocm_facts
 
     runtime = _import_cupy("ROCm", "rocm", ROCM_ROOTS)
@@ -127,7 +128,7 @@ def _read_rocm(kfd_root: Path, emulated: str | None) -> Node:
         raise ProbeError("no ROCm: the installed CuPy is the CUDA build; install pytest-transferbench[rocm] instead")
     try:
         hip = hip_api.load()
-        node = rocm_facts.read_node(hip, kfd_root, emulated)
+        node = rocm_facts.read_node(hip, kfd_root, emulated, numa_root=numa_root)
     except ImportError as error:
         raise ProbeError(why_import_failed("ROCm", "hip-python", "rocm", error, ROCM_ROOTS)) from error
     except hip_api.HipError as error:

@@ -29,12 +29,16 @@ class RuntimeFault(Exception):  # noqa: N818 - a fault is a device's, an error w
 
 @dataclass(frozen=True)
 class Allocation:
-    """``nbytes`` bytes at ``pointer``; ``owner`` is the device that homes them, or ``HOST``."""
+    """``nbytes`` bytes at ``pointer``; ``owner`` is the device that homes them, or ``HOST``.
+
+    ``unchecked`` says why nobody could see where they lie; it is empty where they were seen in the right place.
+    """
 
     pointer: int
     nbytes: int
     memory: Memory
     owner: int
+    unchecked: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,14 @@ class Runtime(Protocol):
     emulated: bool
 
     def allocate(self, memory: Memory, nbytes: int) -> Allocation:
-        """Return fresh memory of that kind, at least 256-byte aligned; raises RuntimeFault when there is none."""
+        """Return fresh memory of that kind, at least 256-byte aligned.
+
+        Raises RuntimeFault when there is none, and for host or managed memory that lies elsewhere than asked for.
+        """
         ...
 
     def owner_of(self, pointer: int) -> int:
-        """Return the device that the runtime says homes ``pointer``; for host memory the answer means nothing."""
+        """Return the device that the runtime says homes ``pointer``, which is in device memory."""
         ...
 
     def free(self, allocation: Allocation) -> None:

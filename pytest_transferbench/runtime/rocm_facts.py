@@ -20,9 +20,13 @@ KERNEL_VERSION = Path("/proc/sys/kernel/osrelease")
 
 
 def read_node(
-    hip: HipApi, kfd_root: Path = kfd.KFD_NODES, emulated: str | None = None, pci_devices: Path = host_facts.PCI_DEVICES
+    hip: HipApi,
+    kfd_root: Path = kfd.KFD_NODES,
+    emulated: str | None = None,
+    pci_devices: Path = host_facts.PCI_DEVICES,
+    numa_root: Path = host_facts.NUMA_NODES,
 ) -> Node:
-    """Return the machine as HIP and the driver's files under ``kfd_root`` show it.
+    """Return the machine as HIP, and the kernel's files under ``kfd_root`` and ``numa_root``, show it.
 
     On an emulated node nothing is asked of this machine's own PCI files. Raises :class:`HipError` without a device.
     """
@@ -64,6 +68,7 @@ def read_node(
         host_name=host_facts.cpu_name(),
         host_cpus=host_facts.cpu_count(),
         host_cache_bytes=host_facts.last_level_cache_bytes(),
+        numa_nodes=host_facts.numa_nodes(numa_root, None if emulated else host_facts.PROCESS_STATUS),
     )
 
 
@@ -129,13 +134,24 @@ def _device(
         memory_gbps=_memory_gbps(properties, known),
         partition=_partition(address, pci_devices),
         large_bar=properties.large_bar,
-        numa_node=host_facts.numa_node(address, pci_devices) if pci_devices is not None else None,
+        numa_node=_numa_node(hip, index, address, pci_devices),
+        managed_memory=_flag(hip.attribute("ManagedMemory", index)),
+        pageable_access=_flag(hip.attribute("PageableMemoryAccess", index)),
         copy_engines=(node.properties.get("num_sdma_engines") if node is not None else None)
         or properties.copy_engines
         or None,
         uuid=uuid,
         physical_gpu=physical_gpu,
     )
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _numa_node(hip: HipApi, index: int, address: str, pci_devices: Path | None) -> int | None:
+    """Return the closest NUMA node; an emulated device is in no PCI file of this machine, and its runtime knows."""
+    return hip.attribute("HostNumaId", index) if pci_devices is None else host_facts.numa_node(address, pci_devices)
 
 
 def _memory_gbps(properties: HipProperties, known: Architecture | None) -> float | None:
@@ -282,7 +298,9 @@ def _notes(devices: Sequence[Device], properties: Sequence[HipProperties], emula
         {feature for found in properties for feature in found.gcn_arch_name.split(":") if "xnack" in feature}
     )
     if xnack:
-        yield "XNACK " + " and ".join("on" if feature.endswith("+") else "off" for feature in xnack)
+        said = "XNACK " + " and ".join("on" if feature.endswith("+") else "off" for feature in xnack)
+        without = ": no GPU reaches unpinned host memory, and managed memory moves when it is told to, not when touched"
+        yield said + (without if said == "XNACK off" else "")
     for name, meaning in (
         ("GPU_MAX_HW_QUEUES", "hardware queues a device (default 4)"),
         ("HSA_ENABLE_SDMA", "DMA engines in use when not 0 (default 1)"),

@@ -53,6 +53,14 @@ class Memory:
         """Where the bytes live."""
         return memory_kind(self.kind).on
 
+    @functools.cached_property
+    def beside(self) -> int | None:
+        """The index of an executor that sits with these bytes; None where only the machine can tell.
+
+        That is so of null memory, and of the NUMA node closest to a GPU.
+        """
+        return None if self.on == "none" or memory_kind(self.kind).by_gpu else self.index
+
     @property
     def owner(self) -> int:
         """The GPU that homes the bytes, or ``HOST``.

@@ -42,7 +42,8 @@ class ExecutorKind:
 class MemoryKind:
     """One row of :data:`MEMORIES`; ``on`` says where the bytes live, ``none`` for no memory at all.
 
-    ``by_gpu`` tells that host memory is indexed by the GPU it lies nearest to, and not by its NUMA node.
+    ``by_gpu`` tells that host memory is indexed by the GPU it lies nearest to, and not by its NUMA node. ``pinned``
+    tells that its pages stay where they are, within reach of every GPU; ``amd_only`` that CUDA has nothing like it.
     """
 
     letter: str
@@ -50,6 +51,8 @@ class MemoryKind:
     on: Literal["device", "host", "none"]
     summary: str
     by_gpu: bool = False
+    pinned: bool = True
+    amd_only: bool = False
 
 
 EXECUTORS = (
@@ -72,12 +75,18 @@ FOREIGN_EXECUTORS = {
 
 MEMORIES = (
     MemoryKind("C", "pinned", "host", "pinned host memory"),
+    MemoryKind("P", "closest", "host", "pinned host memory on the NUMA node closest to a GPU", by_gpu=True),
+    MemoryKind("B", "coherent", "host", "coherent pinned host memory", amd_only=True),
+    MemoryKind("D", "noncoherent", "host", "non-coherent pinned host memory", amd_only=True),
+    MemoryKind("K", "hostuncached", "host", "uncached pinned host memory", amd_only=True),
+    MemoryKind("H", "unpinned", "host", "unpinned host memory", pinned=False),
     MemoryKind("G", "device", "device", "default GPU memory"),
-    MemoryKind("F", "fine", "device", "fine-grained GPU memory"),
-    MemoryKind("U", "uncached", "device", "uncached GPU memory"),
+    MemoryKind("F", "fine", "device", "fine-grained GPU memory", amd_only=True),
+    MemoryKind("U", "uncached", "device", "uncached GPU memory", amd_only=True),
+    MemoryKind("M", "managed", "device", "managed memory, at home on a GPU", pinned=False),
     MemoryKind("N", "null", "none", "no memory: the Transfer only reads or only writes"),
 )
-"""Every memory kind there is, by TransferBench's letter."""
+"""Every memory kind there is, by TransferBench's letter and in its order."""
 
 _Row = TypeVar("_Row", ExecutorKind, MemoryKind)
 

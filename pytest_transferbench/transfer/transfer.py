@@ -168,9 +168,10 @@ class Transfer:
         """Return the id of this Transfer: ``<op>-<exe>[count]-<src>-<dst>-<size>[-at-<exe>][-<variant>]``.
 
         ``at-G2`` gives the executor's place where op and ends do not: for every relay, for a push out of or a pull
-        into null memory, for host threads of another NUMA node than their memory, and wherever a part of the executor
-        is chosen, ``at-G0.2``. Two Transfers that differ have names that differ. ``variant`` is made of letters,
-        digits, ``_``, ``.`` and ``-``, which ``-k`` takes without quoting; it does not start with ``at-``. Raises
+        into null memory, for host threads of another NUMA node than their memory or of one that the memory's name does
+        not tell, and wherever a part of the executor is chosen, ``at-G0.2``. Two Transfers that differ have names that
+        differ. ``variant`` is made of letters, digits, ``_``, ``.`` and ``-``, which ``-k`` takes without quoting; it
+        does not start with ``at-``. Raises
         ``ValueError`` for another one.
         """
         return case_name(self, variant)
@@ -188,7 +189,7 @@ class Transfer:
             "local": self.sources + self.destinations,
             "relay": (),
         }
-        return next((memory.index for memory in ends[self.op] if memory.on != "none"), None)
+        return next((memory.beside for memory in ends[self.op] if memory.on != "none"), None)
 
     def _route(self) -> str:
         return f"{''.join(map(str, self.sources))}->{self.executor}->{''.join(map(str, self.destinations))}"
@@ -269,17 +270,21 @@ def _place_beside(
     names = "".join(map(str, home))
     if any(memory.on == "none" for memory in home):
         raise ValueError(f"{doing} N: null memory is nowhere; name the executor's place, as in G1->G0->N or N->G0->G1")
-    places = {(memory.on, memory.index) for memory in home}
+    places = {(memory.on, memory.beside) for memory in home}
     if len(places) != 1:
         raise ValueError(f"{doing} {names or 'nothing'}: give memory of one place, where the executor can sit")
-    ((on, index),) = places
+    ((on, beside),) = places
     if kind.on != on:
         fitting = [row.word for row in EXECUTORS if row.on == on]
         if all(kind.on == memory.on for memory in away):
             fitting.insert(0, instead)
         runs_on = "GPUs" if kind.on == "device" else "the host"
         raise ValueError(f"{doing} {names} by {kind.word}, which runs on {runs_on}: use {' or '.join(fitting)}")
-    return Executor(kind.letter, index)
+    if beside is None:
+        raise ValueError(
+            f"{doing} {names} by {kind.word}: only the machine knows its NUMA node; name it, as in P0->C0->C0"
+        )
+    return Executor(kind.letter, beside)
 
 
 def _relaying(refused: ExecutorKind) -> str:

@@ -63,8 +63,8 @@ class Hip:
         self.set_device(device)
         return int(self.value(ctypes.c_void_p, "hipMalloc", nbytes))
 
-    def host_malloc(self, nbytes: int) -> int:
-        return int(self.value(ctypes.c_void_p, "hipHostMalloc", nbytes, ctypes.c_uint(0)))
+    def host_malloc(self, nbytes: int, flags: int = 0) -> int:
+        return int(self.value(ctypes.c_void_p, "hipHostMalloc", nbytes, ctypes.c_uint(flags)))
 
     @contextmanager
     def stream(self, device: int = 0, flags: int = NON_BLOCKING) -> Iterator[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from pytest_transferbench.emulator import Activation
 from tests.emulator.hip import (
     D2D,
     D2H,
@@ -133,6 +135,61 @@ def test_all_devices_and_the_host_share_four_gibibytes(hip: Hip) -> None:
     hip.ok("hipHostFree", pinned)
     hip.ok("hipFree", last)
     assert free_and_total(hip)[0] == available
+
+
+UNCACHED, NUMA_USER, COHERENT, NON_COHERENT = 0x10000000, 0x20000000, 0x40000000, 0x80000000
+
+
+@pytest.mark.parametrize("flags", [0, COHERENT, NON_COHERENT, UNCACHED])
+@pytest.mark.parametrize("device", [1, 6])
+def test_pinned_memory_follows_the_threads_policy_where_its_flags_say_so(
+    hip: Hip, activation: Activation, flags: int, device: int
+) -> None:
+    hip.set_device(device)
+    nearest = activation.model.device.numa_nodes[device]
+    found = []
+    for preferred in (None, 0, 1):
+        activation.prefer_numa_node(preferred)
+        for more in (0, NUMA_USER):
+            pointer = hip.host_malloc(4096, flags | more)
+            found.append(activation.numa_node_of(pointer + 4095))
+            hip.ok("hipHostFree", pointer)
+    activation.prefer_numa_node(None)
+    assert found == [nearest, nearest, nearest, 0, nearest, 1]
+
+
+@pytest.mark.parametrize("flags", [COHERENT | NON_COHERENT, UNCACHED | COHERENT, UNCACHED | NON_COHERENT])
+def test_pinned_memory_is_of_one_kind(hip: Hip, flags: int) -> None:
+    out = ctypes.c_void_p()
+    assert hip.code("hipHostMalloc", ctypes.byref(out), 4096, ctypes.c_uint(flags)) == INVALID_VALUE
+
+
+def test_a_thread_has_a_policy_of_its_own(hip: Hip, activation: Activation) -> None:
+    activation.prefer_numa_node(1)
+
+    def node_of_new_memory() -> int | None:
+        pointer = hip.host_malloc(4096, NUMA_USER)
+        try:
+            return activation.numa_node_of(pointer)
+        finally:
+            hip.ok("hipHostFree", pointer)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(node_of_new_memory).result() == 0
+    assert node_of_new_memory() == 1
+    activation.prefer_numa_node(None)
+
+
+def test_what_is_on_a_device_is_on_no_numa_node(hip: Hip, activation: Activation) -> None:
+    device = hip.malloc(4096, device=2)
+    hip.set_device(2)
+    managed = hip.value(ctypes.c_void_p, "hipMallocManaged", 4096, ctypes.c_uint(1))
+    assert activation.numa_node_of(device) is activation.numa_node_of(managed) is activation.numa_node_of(64) is None
+    hip.ok("hipMemPrefetchAsync", managed, 4096, ctypes.c_int(-1), None)
+    hip.ok("hipDeviceSynchronize")
+    assert activation.numa_node_of(managed) == 0
+    hip.ok("hipFree", device)
+    hip.ok("hipFree", managed)
 
 
 def test_copies_of_every_kind_move_the_bytes(hip: Hip) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_transferbench.emulator import ModelError, load_model, node_models
-from pytest_transferbench.emulator.kfd import IO_LINK_PCIE, IO_LINK_XGMI, write_topology
+from pytest_transferbench.emulator.kfd import IO_LINK_PCIE, IO_LINK_XGMI, write_numa_nodes, write_topology
 from pytest_transferbench.emulator.model import NodeModel
-from pytest_transferbench.node import HOST
+from pytest_transferbench.node import HOST, NumaNode
+from pytest_transferbench.runtime.host_facts import numa_nodes
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -541,3 +542,15 @@ def test_a_pair_without_xgmi_is_a_p2p_link(tmp_path: Path) -> None:
     (link,) = [properties(entry / "properties") for entry in (nodes / "2" / "p2p_links").iterdir()]
     assert (link["type"], link["node_to"], link["max_bandwidth"]) == (IO_LINK_PCIE, 3, 32000)
     assert properties(nodes / "2" / "properties")["io_links_count"] == 7
+
+
+def test_the_hosts_numa_nodes_read_like_the_kernels_with_gaps_and_all(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, 'extends = "mi300x-8"\n[device]\nnuma_nodes = [3, 3, 3, 3, 0, 0, 0, 0]\n[cpu]\nthreads = 8\n'
+    )
+    model = load_model(path)
+    assert model.numa_nodes == (0, 3)
+    folder = write_numa_nodes(model, tmp_path / "sys")
+    assert (folder / "has_memory").read_text() == "0,3\n"
+    assert [(folder / name / "cpulist").read_text() for name in ("node0", "node3")] == ["0-7\n", "8-15\n"]
+    assert numa_nodes(folder, None) == (NumaNode(0, 8), NumaNode(3, 8))

@@ -5,18 +5,30 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_transferbench.engine import executors
 from pytest_transferbench.engine.executors import file_of, geometry_of, unsupported
-from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node
+from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node, NumaNode
 from pytest_transferbench.transfer import Test, Transfer, parse_transfer, parse_transfers, together
 from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind
 
 
-def node(runtime: str = "rocm", *, large_bar: bool = True, peer: bool = True, arch: str = "gfx942") -> Node:
-    devices = tuple(Device(i, "GPU", arch, f"0000:0{i}:00.0", 304, 192 << 30, large_bar=large_bar) for i in (0, 1, 2))
+def node(
+    runtime: str = "rocm",
+    *,
+    large_bar: bool = True,
+    peer: bool = True,
+    arch: str = "gfx942",
+    version: str | None = "7.0.51831",
+    numa_nodes: tuple[int, ...] = (0,),
+    **facts: Any,
+) -> Node:
+    devices = tuple(
+        Device(i, "GPU", arch, f"0000:0{i}:00.0", 304, 192 << 30, large_bar=large_bar, **facts) for i in (0, 1, 2)
+    )
     ends = (HOST, 0, 1, 2)
     links = tuple(
         Link(
@@ -25,7 +37,9 @@ def node(runtime: str = "rocm", *, large_bar: bool = True, peer: bool = True, ar
         for a in ends
         for b in ends
     )
-    return Node(runtime, devices, links)
+    return Node(
+        runtime, devices, links, runtime_version=version, numa_nodes=tuple(NumaNode(index) for index in numa_nodes)
+    )
 
 
 def transfer(text: str) -> Transfer:
@@ -35,7 +49,8 @@ def transfer(text: str) -> Transfer:
 @pytest.mark.parametrize(
     "text",
     ["G1->G0->G0", "G0->G0->G1", "G0->D0->G1", "G0->G0->G0", "C0->G0->G0", "G0->D0->C0", "C0->D0->G0", "C0->C0->G0",
-     "G1->G2->G0", "F0->G0->U1", "C0->C0->C0", "N->G0->G1"],
+     "G1->G2->G0", "F0->G0->U1", "C0->C0->C0", "N->G0->G1", "B0->G0->D0", "K0->D0->G0", "P1->G0->G0", "P2->C0->C0",
+     "H0->D0->G0", "H0->C0->H0", "M0->G1->G1", "M0->D0->C0"],
 )  # fmt: skip
 def test_supported_on_rocm(text: str) -> None:
     assert unsupported(transfer(text), node()) is None
@@ -48,10 +63,33 @@ def test_supported_on_rocm(text: str) -> None:
         ("G7->G0->G0", node(), "needs G7; this node has GPUs 0-2"),
         ("C0->C0->G0", node("cuda"), "cpu cannot address memory of G0: CUDA does not map it for the host"),
         ("C0->C0->G0", node(large_bar=False), "its large BAR is off"),
-        ("F0->G0->G1", node("cuda"), "CUDA has no fine-grained or uncached device memory; use G0"),
+        ("F0->G0->G1", node("cuda"), "F0: fine-grained GPU memory is ROCm's alone; use G0"),
+        ("G0->G0->U1", node("cuda"), "U1: uncached GPU memory is ROCm's alone; use G1"),
+        ("G0->G0->B0", node("cuda"), "B0: coherent pinned host memory is ROCm's alone; use C0"),
+        ("D4->G0->G0", node("cuda", numa_nodes=(4, 5)), "D4: non-coherent pinned host memory is ROCm's alone; use C4"),
+        ("K0->C0->C0", node("host"), "K0: uncached pinned host memory is ROCm's alone; use C0"),
+        ("K0->G0->G0", node(version="6.4.43484"), "came with HIP 7, and this is HIP 6.4.43484; use B0"),
+        ("P7->G0->G0", node(), "P7 needs G7; this node has GPUs 0-2"),
+        ("P1->G0->G0", node(numa_nodes=(0, 1)), "does not say which NUMA node is closest to GPU 1; use C0"),
+        ("P1->G0->G0", node(numa_nodes=(0, 1), numa_node=3), "P1: NUMA node 3, closest to GPU 1, has no memory that"),
+        ("M1->G0->G0", node(managed_memory=False), "cannot be moved to GPU 1 (hipDeviceAttributeManagedMemory is 0)"),
+        ("M1->G0->G0", node("cuda", managed_memory=False), "(cudaDevAttrConcurrentManagedAccess is 0); use G1"),
+        ("C0->C1->C0", node(), "cpu of NUMA node 1: those with memory and processors for this process are 0"),
+        ("M0->C0->C0", node(), "cpu would move M0 to the host by touching it: use gfx or dma"),
+        (
+            "H0->G0->G0",
+            node(pageable_access=False),
+            "gfx of G0 does not reach H0, which is not pinned, without HSA_XNACK",
+        ),
+        ("G0->G0->H0", node("cuda"), "gfx of G0 does not reach H0, which is not pinned, without HMM"),
         ("G1->G0->G0", node(peer=False), "G0 has no peer access to G1: IOMMU, ACS or the topology forbids it"),
         ("G1->G2->G0", node(peer=False), "G2 has no peer access to G0"),
-        ("C1->G0->G0", node(), "host memory is placed on NUMA node 0 only; use C0"),
+        ("C1->G0->G0", node(), "C1: host memory that this process may use is on NUMA node 0; use C0"),
+        (
+            "H0->C0->H2",
+            node(numa_nodes=(2, 8)),
+            "H0: host memory that this process may use is on NUMA nodes 2, 8; use C2",
+        ),
     ],
 )
 def test_refused_with_the_reason(text: str, machine: Node, words: str) -> None:
@@ -59,6 +97,30 @@ def test_refused_with_the_reason(text: str, machine: Node, words: str) -> None:
     assert reason is not None
     assert words in reason
     assert "\n" not in reason
+
+
+def test_host_memory_is_numbered_as_the_kernel_does() -> None:
+    sparse = node(numa_nodes=(2, 8), numa_node=8)
+    for text in ("C8->G0->G0", "H2->D0->G0", "P0->G0->G0", "K8->G0->B2"):
+        assert unsupported(transfer(text), sparse) is None
+
+
+@pytest.mark.parametrize("version", ["7.0.51831", "10.0.1", None])
+def test_uncached_host_memory_is_taken_for_there_where_nobody_denies_it(version: str | None) -> None:
+    assert unsupported(transfer("K0->G0->G0"), node(version=version)) is None
+
+
+def test_host_threads_run_where_there_are_processors() -> None:
+    memory_alone = dataclasses.replace(node(), numa_nodes=(NumaNode(0, 8), NumaNode(4, 0), NumaNode(5, 2)))
+    assert unsupported(transfer("C4->C5->C4"), memory_alone) is None
+    assert unsupported(transfer("C4->C4->C4"), memory_alone) == (
+        "cpu of NUMA node 4: those with memory and processors for this process are 0, 5"
+    )
+
+
+def test_a_kernel_reaches_unpinned_memory_where_the_gpu_takes_faults() -> None:
+    assert unsupported(transfer("H0->G0->G0"), node(pageable_access=True)) is None
+    assert unsupported(transfer("H0->G0->G0"), node("cuda", pageable_access=True)) is None
 
 
 @pytest.mark.parametrize(

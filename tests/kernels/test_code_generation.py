@@ -139,6 +139,19 @@ def test_a_copy_has_all_its_loads_under_way(workshop: Workshop, target: Target) 
     assert copies(target, made) == []
 
 
+@pytest.mark.parametrize("target", [GFX942, GFX950], ids=str)
+def test_a_kernel_for_one_xcc_asks_where_it_is_before_it_stores(workshop: Workshop, target: Target) -> None:
+    need(target)
+    made = workshop.order(target, "copy", {**geometry(target), "TB_XCC": 3, "TB_XCCS": 8}).result()
+    assert made.warnings == ""
+    assert copies(target, made) == []
+    for kernel in made.kernels.values():
+        asks = [place for place, instruction in enumerate(kernel) if "HW_REG_XCC_ID" in instruction.text]
+        stores = [place for place, instruction in enumerate(kernel) if instruction.kind == "store"]
+        assert len(asks) == 1
+        assert asks[0] < stores[0]
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_a_sum_has_its_loads_of_a_source_under_way(workshop: Workshop, target: Target) -> None:
     need(target)

@@ -5,10 +5,26 @@ from __future__ import annotations
 
 import enum
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+
+from pytest_transferbench.runtime import numa
+
+
+def place_pages(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], int] | OSError) -> None:
+    """Let the kernel say of the n-th page of whatever it is asked for that it is on node ``answer(n)``, or refuse."""
+
+    def move_pages(addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+        if isinstance(answer, OSError):
+            raise answer
+        return np.array([answer(page) for page in range(len(addresses))], dtype=np.int32)
+
+    monkeypatch.setattr(numa, "move_pages", move_pages)
 
 
 class FakeCudaError(RuntimeError):
@@ -46,10 +62,14 @@ class FakeCudaRuntime:
             "uuid": bytes(range(16)),
             "integrated": 0,
             "pageableMemoryAccessUsesHostPageTables": 0,
+            "pageableMemoryAccess": 1,
+            "managedMemory": 1,
+            "concurrentManagedAccess": 1,
         }
         self.peers = True
         self.event_status = 0
         self._next = 0x1000
+        self._pinned: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
 
     def __getattr__(self, call: str) -> Any:
         if call.startswith("_"):
@@ -70,7 +90,12 @@ class FakeCudaRuntime:
         self._next += 0x1000
         return self._next
 
-    _malloc = _hostAlloc = _streamCreateWithFlags = _eventCreate = _graphInstantiate = _streamEndCapture = _handle
+    _malloc = _mallocManaged = _streamCreateWithFlags = _eventCreate = _graphInstantiate = _streamEndCapture = _handle
+
+    def _hostAlloc(self, nbytes: int, flags: int) -> int:
+        """Real memory: what is pinned is also touched."""
+        self._pinned.append(np.zeros(nbytes, np.uint8))
+        return int(self._pinned[-1].ctypes.data)
 
     def _getDeviceCount(self) -> int:
         return self.count
@@ -241,7 +266,7 @@ class FakeHip:
     def __init__(self, devices: list[FakeHipProperties], generation: int = 10) -> None:
         self.devices, self.generation = devices, generation
         self.uuids = [f"{0x1000 + index:016x}" for index in range(len(devices))]
-        self.attributes = {"WallClockRate": 100_000, "NumberOfXccs": 8}
+        self.attributes = {"WallClockRate": 100_000, "NumberOfXccs": 8, "ManagedMemory": 1, "PageableMemoryAccess": 0}
         self.link_type = (4, 1)
         self.peers = True
         self.fail: dict[str, HipCode] = {}

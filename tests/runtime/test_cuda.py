@@ -1,3 +1,5 @@
+import errno
+import mmap
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +11,7 @@ from pytest_transferbench.runtime import RuntimeFault
 from pytest_transferbench.runtime.cuda import CudaRuntime
 from pytest_transferbench.transfer import Memory
 
-from .fakes import FakeCompileError, FakeCudaError, FakeCudaRuntime, FakeRawModule, install_cupy
+from .fakes import FakeCompileError, FakeCudaError, FakeCudaRuntime, FakeRawModule, install_cupy, place_pages
 
 
 @pytest.fixture
@@ -46,15 +48,93 @@ def test_host_memory_is_pinned_portable_and_mapped(cuda: FakeCudaRuntime, runtim
     assert cuda.calls == [("hostAlloc", 4096, 3), ("freeHost", allocation.pointer)]
 
 
-def test_host_memory_of_another_numa_node_is_refused(cuda: FakeCudaRuntime, runtime: CudaRuntime) -> None:
-    with pytest.raises(RuntimeFault, match="C1: host memory is C0"):
-        runtime.allocate(Memory("C", 1), 4096)
+def test_host_memory_closest_to_a_gpu_is_that_of_its_numa_node(cuda: FakeCudaRuntime) -> None:
+    runtime = CudaRuntime({0: 0, 1: None})
+    assert runtime.allocate(Memory("P", 0), 4096).owner == HOST
+    with pytest.raises(RuntimeFault, match="P1: nobody knows the NUMA node closest to GPU 1"):
+        runtime.allocate(Memory("P", 1), 4096)
+    assert len(cuda.said("hostAlloc")) == 1
+
+
+def test_a_numa_node_that_there_is_not_is_the_kernels_refusal(cuda: FakeCudaRuntime, runtime: CudaRuntime) -> None:
+    with pytest.raises(RuntimeFault, match=r"^set_mempolicy on the host failed: EINVAL C1000 on NUMA node 1000: "):
+        runtime.allocate(Memory("C", 1000), 4096)
+    assert cuda.calls == []
+
+
+def test_pinned_memory_on_the_wrong_node_is_a_fault_and_given_back(
+    cuda: FakeCudaRuntime, runtime: CudaRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place_pages(monkeypatch, lambda page: 1 if page < 2 else 0)
+    with pytest.raises(RuntimeFault, match=r"C0: 2 of \d pages are on NUMA node 1, not on 0"):
+        runtime.allocate(Memory("C", 0), 4 * mmap.PAGESIZE)
+    assert len(cuda.said("hostAlloc")) == len(cuda.said("freeHost")) == 1
+
+
+def test_pinned_memory_that_cannot_be_looked_at_says_so(
+    cuda: FakeCudaRuntime, runtime: CudaRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place_pages(monkeypatch, OSError(errno.EPERM, "Operation not permitted", "move_pages"))
+    assert runtime.allocate(Memory("C", 0), 4096).unchecked == (
+        "placement of host memory could not be checked: move_pages is denied (EPERM): "
+        "start the container with --cap-add=SYS_NICE or --security-opt seccomp=unconfined"
+    )
+    assert cuda.said("freeHost") == []
+
+
+def test_unpinned_memory_is_nobodys_but_the_hosts(cuda: FakeCudaRuntime, runtime: CudaRuntime) -> None:
+    allocation = runtime.allocate(Memory("H", 0), 4096)
+    runtime.write(allocation.pointer, b"abcd", HOST)
+    assert runtime.read(allocation.pointer, 8, HOST) == b"abcd" + bytes(4)
+    runtime.free(allocation)
+    assert cuda.calls == []
+
+
+def test_managed_memory_is_moved_to_its_gpu_for_good(
+    cuda: FakeCudaRuntime, runtime: CudaRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place_pages(monkeypatch, lambda page: -errno.ENOENT)
+    allocation = runtime.allocate(Memory("M", 1), 4096)
+    where = allocation.pointer, 4096
+    assert allocation.owner == 1
+    assert cuda.calls == [
+        ("setDevice", 1),
+        ("mallocManaged", 4096, 1),
+        ("memAdvise", *where, 3, 1),
+        ("memPrefetchAsync", *where, 1, 0),
+        ("streamSynchronize", 0),
+    ]
+
+
+def test_managed_memory_that_stays_on_the_host_is_a_fault_and_given_back(
+    cuda: FakeCudaRuntime, runtime: CudaRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place_pages(monkeypatch, lambda page: 0 if page == 0 else -errno.ENOENT)
+    with pytest.raises(
+        RuntimeFault, match=r"^placement on GPU 0 failed: NotPrefetched M0: 1 of \d pages stayed on the "
+    ):
+        runtime.allocate(Memory("M", 0), 2 * mmap.PAGESIZE)
+    assert len(cuda.said("free")) == 1
+    cuda.fail["memPrefetchAsync"] = FakeCudaError(101, "cudaErrorInvalidDevice: invalid device ordinal")
+    with pytest.raises(RuntimeFault, match=r"^cudaMemPrefetchAsync on GPU 0 failed: cudaErrorInvalidDevice .* \(M0\)$"):
+        runtime.allocate(Memory("M", 0), 4096)
+    assert len(cuda.said("free")) == 2
+
+
+@pytest.mark.parametrize("letter", "BDK")
+def test_amd_host_memory_is_refused(cuda: FakeCudaRuntime, runtime: CudaRuntime, letter: str) -> None:
+    with pytest.raises(
+        RuntimeFault, match=rf"^allocate on the host failed: unsupported {letter}0: pinned memory is C "
+    ):
+        runtime.allocate(Memory(letter, 0), 4096)
     assert cuda.calls == []
 
 
 @pytest.mark.parametrize("memory", [Memory("F", 0), Memory("U", 0)])
-def test_amd_memory_kinds_are_refused(runtime: CudaRuntime, memory: Memory) -> None:
-    with pytest.raises(RuntimeFault, match=rf"^allocate on GPU 0 failed: unsupported {memory}: only G .*AMD's$"):
+def test_amd_device_memory_is_refused(runtime: CudaRuntime, memory: Memory) -> None:
+    with pytest.raises(
+        RuntimeFault, match=rf"^allocate on GPU 0 failed: unsupported {memory}: device memory is G or M"
+    ):
         runtime.allocate(memory, 4096)
 
 

@@ -100,3 +100,22 @@ def test_a_coherent_host_link_is_not_taken_for_pcie() -> None:
 def test_mig_is_named() -> None:
     nvml = FakeNvml(nvmlDeviceGetMigMode=lambda handle: [1, 1])
     assert cuda_facts.read_node(FakeCudaRuntime(1), nvml).device(0).partition == "MIG"
+
+
+@pytest.mark.parametrize(
+    ("changes", "managed"),
+    [({}, True), ({"concurrentManagedAccess": 0}, False), ({"managedMemory": 0}, False)],
+)
+def test_managed_memory_is_there_where_it_can_be_prefetched(changes: dict[str, int], managed: bool) -> None:
+    cuda = FakeCudaRuntime()
+    cuda.properties.update(changes)
+    device = cuda_facts.read_node(cuda, FakeNvml()).device(0)
+    assert (device.managed_memory, device.pageable_access) == (managed, True)
+
+
+def test_a_cuda_that_does_not_tell_of_managed_memory_leaves_it_unknown() -> None:
+    cuda = FakeCudaRuntime()
+    for name in ("managedMemory", "concurrentManagedAccess", "pageableMemoryAccess"):
+        del cuda.properties[name]
+    device = cuda_facts.read_node(cuda, FakeNvml()).device(0)
+    assert (device.managed_memory, device.pageable_access) == (None, None)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from pytest_transferbench.emulator import load_model
+from pytest_transferbench.emulator import activate, load_model
 from pytest_transferbench.node import HOST, LinkClass, Node
 from pytest_transferbench.runtime import (
     Allocation,
@@ -15,8 +15,9 @@ from pytest_transferbench.runtime import (
     Telemetry,
     open_runtime,
     probe_node,
+    rocm,
 )
-from pytest_transferbench.transfer import Memory
+from pytest_transferbench.transfer import Memory, memory_kind
 
 MODEL = "mi300x-8"
 NBYTES = 1 << 20
@@ -131,14 +132,61 @@ def test_a_kernel_is_compiled_by_hiprtc_loaded_and_run(runtime: Runtime, pair: t
     runtime.free(stamps)
 
 
-@pytest.mark.parametrize("kind", ["G", "F", "U", "C"])
-def test_every_memory_kind_holds_what_is_written(runtime: Runtime, kind: str) -> None:
-    allocation = runtime.allocate(Memory(kind, 0), 4096)
+@pytest.mark.parametrize("kind", "CPBDKHGFUM")
+@pytest.mark.parametrize("index", [0, 5])
+def test_every_memory_kind_holds_what_is_written(runtime: Runtime, node: Node, kind: str, index: int) -> None:
+    by_gpu = memory_kind(kind).by_gpu or memory_kind(kind).on == "device"
+    allocation = runtime.allocate(Memory(kind, index if by_gpu else index % 2), 4096)
     assert allocation.pointer % 256 == 0
+    assert allocation.unchecked == ""
     runtime.write(allocation.pointer, b"\xa5" * 4096, allocation.owner)
     assert runtime.read(allocation.pointer, 4096, allocation.owner) == b"\xa5" * 4096
     assert runtime.array(allocation, 1024, 2048).shape == (512,)
     runtime.free(allocation)
+
+
+def test_host_memory_lies_on_the_numa_node_asked_for(runtime: Runtime, node: Node) -> None:
+    assert [(numa_node.index, numa_node.cpus) for numa_node in node.numa_nodes] == [(0, 4), (1, 4)]
+    native = activate(MODEL)
+    for kind in "CBDK":
+        for numa_node in (1, 0):
+            allocation = runtime.allocate(Memory(kind, numa_node), 4096)
+            assert native.numa_node_of(allocation.pointer + 8) == numa_node
+            runtime.free(allocation)
+    for gpu, numa_node in ((3, 0), (4, 1)):
+        allocation = runtime.allocate(Memory("P", gpu), 4096)
+        assert native.numa_node_of(allocation.pointer) == numa_node
+        runtime.free(allocation)
+    for kind in "CH":
+        with pytest.raises(RuntimeFault, match=rf"^set_mempolicy on the host failed: EINVAL {kind}2 on NUMA node 2: "):
+            runtime.allocate(Memory(kind, 2), 4096)
+
+
+def test_pinned_memory_that_ignores_the_policy_is_on_the_wrong_node(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check is of what the runtime did, not of what it was asked for."""
+    monkeypatch.setattr(rocm, "HOST_NUMA_USER", 0)
+    before = activate(MODEL).counters()
+    runtime.free_bytes(0)  # makes GPU 0, which is on node 0, the current device
+    runtime.free(runtime.allocate(Memory("C", 0), 4096))
+    with pytest.raises(
+        RuntimeFault, match="placement on the host failed: WrongNumaNode C1: 4 of 4 pages are on NUMA node 0"
+    ):
+        runtime.allocate(Memory("C", 1), 16384)
+    assert activate(MODEL).counters() == before
+
+
+def test_managed_memory_that_was_not_prefetched_is_a_fault(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = runtime._cuda  # type: ignore[attr-defined]  # the call that a driver may take and not carry out
+    prefetch = cuda.memPrefetchAsync
+    monkeypatch.setattr(cuda, "memPrefetchAsync", lambda at, nbytes, gpu, stream: prefetch(at, nbytes, HOST, stream))
+    before = activate(MODEL).counters()
+    with pytest.raises(
+        RuntimeFault, match=r"placement on GPU 2 failed: NotPrefetched M2: 2 of 2 pages stayed on the host"
+    ):
+        runtime.allocate(Memory("M", 2), 8192)
+    assert activate(MODEL).counters() == before
 
 
 def test_host_copies_move_the_virtual_clock(runtime: Runtime) -> None:

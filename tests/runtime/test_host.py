@@ -1,3 +1,5 @@
+import errno
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ from pytest_transferbench.node import HOST
 from pytest_transferbench.runtime import RuntimeFault, host
 from pytest_transferbench.runtime.host import HostRuntime, RealHost
 from pytest_transferbench.transfer import Memory
+
+from .fakes import place_pages
 
 
 @given(nbytes=st.integers(1, 1 << 40), threads=st.integers(1, 512))
@@ -66,16 +70,32 @@ def test_host_memory_is_aligned_usable_and_given_back() -> None:
 
 def test_more_host_memory_than_there_is_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise MemoryError("cannot allocate")
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(np, "empty", refuse)
-    with pytest.raises(RuntimeFault, match=r"^allocate on the host failed: MemoryError 64 bytes: cannot allocate$"):
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(
+        RuntimeFault, match=r"^allocate on the host failed: MemoryError 64 bytes: Cannot allocate"
+    ) as caught:
         HostRuntime().allocate(Memory("C", 0), 64)
+    assert caught.value.out_of_memory
 
 
-def test_host_memory_of_another_numa_node_is_refused() -> None:
-    with pytest.raises(RuntimeFault, match="C1: host memory is C0"):
-        HostRuntime().allocate(Memory("C", 1), 64)
+@pytest.mark.parametrize("letter", "CH")
+def test_host_memory_without_a_gpu_is_checked_too(monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
+    runtime = HostRuntime()
+    assert runtime.allocate(Memory(letter, 0), 4096).unchecked == ""
+    place_pages(monkeypatch, lambda page: 3)
+    with pytest.raises(RuntimeFault, match=rf"{letter}0: 1 of 1 pages are on NUMA node 3, not on 0"):
+        runtime.allocate(Memory(letter, 0), 4096)
+    with pytest.raises(RuntimeFault, match=r"EINVAL .*1000"):
+        runtime.allocate(Memory(letter, 1000), 4096)
+    runtime.close()
+
+
+@pytest.mark.parametrize("letter", "PBDK")
+def test_other_host_memory_is_a_gpu_runtimes(letter: str) -> None:
+    with pytest.raises(RuntimeFault, match=f"{letter}0: without a GPU host memory is C or H"):
+        HostRuntime().allocate(Memory(letter, 0), 64)
 
 
 def test_device_calls_say_why_there_is_no_gpu() -> None:

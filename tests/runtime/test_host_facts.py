@@ -1,7 +1,9 @@
+import os
 from pathlib import Path
 
 import pytest
 
+from pytest_transferbench.node import NumaNode
 from pytest_transferbench.runtime import host_facts
 
 
@@ -87,3 +89,36 @@ def test_the_largest_last_level_cache_counts(tmp_path: Path) -> None:
         (folder / "size").write_text(f"{size}\n")
     assert host_facts.last_level_cache_bytes(tmp_path) == 96 << 20
     assert host_facts.last_level_cache_bytes(tmp_path / "nothing") is None
+
+
+def numa_tree(root: Path, has_memory: str, **cpulists: str) -> Path:
+    (root / "has_memory").write_text(has_memory + "\n")
+    for name, cpulist in cpulists.items():
+        (root / name).mkdir()
+        (root / name / "cpulist").write_text(cpulist + "\n")
+    return root
+
+
+def test_numa_nodes_are_those_with_memory_whatever_their_numbers(tmp_path: Path) -> None:
+    root = numa_tree(tmp_path, "0,2-3,8", node0="0-3,8-11", node1="4-7", node2="", node3="12", node8="13,15")
+    assert host_facts.numa_nodes(root, None) == (NumaNode(0, 8), NumaNode(2, 0), NumaNode(3, 1), NumaNode(8, 2))
+
+
+def test_numa_nodes_outside_the_cpuset_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 5})
+    root = numa_tree(tmp_path, "0-3", node0="0-3", node1="4-7", node2="8", node3="9")
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nMems_allowed:\t0000000a\nMems_allowed_list:\t1,3\n")
+    assert host_facts.numa_nodes(root, status) == (NumaNode(1, 2), NumaNode(3, 0))
+    assert [found.index for found in host_facts.numa_nodes(root, tmp_path / "absent")] == [0, 1, 2, 3]
+
+
+def test_a_kernel_without_numa_has_node_0(tmp_path: Path) -> None:
+    assert host_facts.numa_nodes(tmp_path / "absent") == (NumaNode(0, host_facts.cpu_count()),)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("0-2,7\n", {0, 1, 2, 7}), ("5", {5}), ("", set()), ("\n", set()), ("(null)", set())]
+)
+def test_the_kernels_lists(text: str, found: set[int]) -> None:
+    assert host_facts.numbers(text) == found

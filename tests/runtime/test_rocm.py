@@ -23,7 +23,7 @@ class Bench:
         self.runtime = self.open()
 
     def open(self, emulated: bool = False) -> RocmRuntime:
-        return RocmRuntime(RealHost(), HipApi(self.hip, self.compiler), self.code_folder, emulated)
+        return RocmRuntime(RealHost(), HipApi(self.hip, self.compiler), self.code_folder, emulated, {0: 0, 1: 0})
 
 
 @pytest.fixture
@@ -49,6 +49,28 @@ def test_fine_and_uncached_memory_come_from_hip_with_their_flags(cuda: FakeCudaR
     assert cuda.said("setDevice")[:2] == [(1,), (1,)]
 
 
+@pytest.mark.parametrize(
+    ("letter", "flags"), [("C", 0x60000003), ("P", 0x60000003), ("B", 0x60000003), ("D", 0xA0000001), ("K", 0x30000003)]
+)
+def test_pinned_memory_has_its_kinds_flags_and_follows_the_threads_policy(
+    cuda: FakeCudaRuntime, bench: Bench, letter: str, flags: int
+) -> None:
+    bench.runtime.allocate(Memory(letter, 0), 4096)
+    assert cuda.said("hostAlloc") == [(4096, flags)]
+
+
+def test_unpinned_memory_is_copied_by_no_kind_that_names_a_device(cuda: FakeCudaRuntime, bench: Bench) -> None:
+    unpinned, pinned = (bench.runtime.allocate(Memory(letter, 0), 8192) for letter in "HC")
+    stream = bench.runtime.open_stream(0)
+    for source, kind in ((unpinned.pointer + 4096, 4), (pinned.pointer, 1024)):
+        bench.runtime.dma_copy(0x7000, source, 4096, stream)
+        bench.runtime.dma_copy(source, 0x7000, 4096, stream)
+        assert [copy[3] for copy in cuda.said("memcpyAsync")[-2:]] == [kind, kind]
+    bench.runtime.free(unpinned)
+    bench.runtime.dma_copy(0x7000, unpinned.pointer, 4096, stream)
+    assert cuda.said("memcpyAsync")[-1][3] == 1024
+
+
 def test_hips_own_failure_is_a_fault_like_any_other(bench: Bench) -> None:
     bench.hip.fail["hipExtMallocWithFlags"] = HipCode.hipErrorOutOfMemory
     call = "hipExtMallocWithFlags"
@@ -64,7 +86,7 @@ def test_a_clock_whose_rate_cannot_be_asked_is_a_fault_and_no_rate_of_zero(bench
 
 def test_host_memory_is_coherent(cuda: FakeCudaRuntime, bench: Bench) -> None:
     bench.runtime.allocate(Memory("C", 0), 4096)
-    assert cuda.said("hostAlloc") == [(4096, 0x40000003)]
+    assert cuda.said("hostAlloc") == [(4096, 0x60000003)]
 
 
 def test_a_dma_copy_is_the_one_that_no_shader_makes(cuda: FakeCudaRuntime, bench: Bench) -> None:
@@ -120,7 +142,9 @@ def test_on_an_emulated_node_deadlines_keep_real_time(bench: Bench) -> None:
 
 def test_an_emulated_hosts_work_is_the_emulators(cuda: FakeCudaRuntime, bench: Bench) -> None:
     done: list[tuple[object, ...]] = []
-    activation = SimpleNamespace(host_copy=lambda *arguments: done.append(arguments), host_clock=lambda: 12)
+    activation = SimpleNamespace(
+        host_copy=lambda *arguments: done.append(arguments), host_clock=lambda: 12, numa_root=Path("/nowhere")
+    )
     runtime = RocmRuntime(EmulatedHost(activation), HipApi(bench.hip, bench.compiler), bench.code_folder, True)
     runtime.host_copy([0x10], [0x20], 64, 4)
     assert (done, runtime.host_clock()) == ([([0x10], [0x20], 64, 4)], 12.0)

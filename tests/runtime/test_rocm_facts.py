@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_transferbench.node import HOST, LinkClass, Node
+from pytest_transferbench.node import HOST, LinkClass, Node, NumaNode
 from pytest_transferbench.runtime import kfd, rocm_facts
 from pytest_transferbench.runtime.hip_api import HipApi, HipError
 
@@ -37,8 +37,20 @@ def test_a_pair_of_mi300x(generation: int) -> None:
     assert (link.link_class, link.gbps, link.source_of_rate) == (LinkClass.XGMI, 64.0, "KFD 64000 MB/s")
     assert (node.link(HOST, 0).gbps, node.link(0, HOST).source_of_rate) == (64.0, "KFD 64000 MB/s")
     assert (node.runtime, node.runtime_version, node.emulated) == ("rocm", "7.0.51831", "test")
-    assert "XNACK off" in node.notes
+    assert any(note.startswith("XNACK off: no GPU reaches unpinned host memory") for note in node.notes)
+    assert (device.managed_memory, device.pageable_access) == (True, False)
     assert Node.from_json(node.to_json()) == node
+
+
+def test_the_numa_nodes_of_an_emulated_host_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "has_memory").write_text("0,4\n")
+    (tmp_path / "node4").mkdir()
+    (tmp_path / "node4" / "cpulist").write_text("500-507\n")
+    hip = pair()
+    hip.attributes["HostNumaId"] = 4
+    node = rocm_facts.read_node(HipApi(hip, FakeHiprtc()), RECORDED, "test", numa_root=tmp_path)
+    assert node.numa_nodes == (NumaNode(0, 0), NumaNode(4, 8))
+    assert [node.closest_numa_node(gpu) for gpu in (0, 1)] == [4, 4]
 
 
 def test_without_the_drivers_files_the_table_answers_and_says_so(tmp_path: Path) -> None:

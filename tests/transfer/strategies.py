@@ -61,8 +61,8 @@ tests_of_any = st.lists(transfers(small=True) | transfers(), min_size=2, max_siz
 def alike_tests(draw: st.DrawFn) -> Test:
     """Transfers of one gfx executor, op, size and number of SubExecutors, equal ones among them."""
     home, op = draw(indices), draw(st.sampled_from(["local", "push", "pull", "relay"]))
-    at_home = st.sampled_from("GFU").map(lambda kind: Memory(kind, home))
-    afar = st.builds(Memory, st.sampled_from("CGFU"), indices).filter(lambda memory: memory.owner != home)
+    at_home = st.sampled_from("GFUM").map(lambda kind: Memory(kind, home))
+    afar = st.builds(Memory, st.sampled_from("CPBDKHGFUM"), indices).filter(lambda memory: memory.owner != home)
     source = at_home if op in ("local", "push") else afar
     destination = at_home if op in ("local", "pull") else afar
     pairs = draw(st.lists(st.tuples(source, destination), min_size=2, max_size=6))

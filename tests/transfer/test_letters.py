@@ -44,14 +44,13 @@ def test_what_each_executor_may_do() -> None:
     }
 
 
-def test_where_each_memory_kind_lies() -> None:
-    assert {row.letter: row.on for row in MEMORIES} == {
-        "C": "host",
-        "G": "device",
-        "F": "device",
-        "U": "device",
-        "N": "none",
-    }
+def test_where_each_memory_kind_lies_in_the_order_of_transferbench() -> None:
+    lies = {on: "".join(row.letter for row in MEMORIES if row.on == on) for on in ("host", "device", "none")}
+    assert "".join(row.letter for row in MEMORIES) == "CPBDKHGFUMN"
+    assert lies == {"host": "CPBDKH", "device": "GFUM", "none": "N"}
+    assert "".join(row.letter for row in MEMORIES if row.by_gpu) == "P"
+    assert "".join(row.letter for row in MEMORIES if not row.pinned) == "HM"
+    assert "".join(row.letter for row in MEMORIES if row.amd_only) == "BDKFU"
 
 
 @given(st.text(max_size=6))

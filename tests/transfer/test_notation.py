@@ -97,7 +97,6 @@ def test_the_index_of_null_memory_means_nothing() -> None:
         ("X1->G0->G0", "'X1'"),
         ("G1->X0->G0", "'X0'"),
         ("G1->N0->G0", "'N0'"),
-        ("D1->G0->G0", "'D1'"),
         ("G1->G0->warp0", "'warp0'"),
         ("G->G0->G0", "'G'"),
         ("G1->gfx->G0", "'gfx'"),

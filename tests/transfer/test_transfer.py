@@ -65,6 +65,8 @@ def test_op_follows_from_who_owns_the_ends(text: str, op: str) -> None:
         ("(G0->G0->N 0 64M)", "local-gfx-G0-N-64M"),
         ("(C0->C1->C1 0 64M)", "local-cpu-C0-C1-64M-at-C1"),
         ("(C0->C0->C1 0 64M)", "local-cpu-C0-C1-64M"),
+        ("(H1->C1->B0 0 64M)", "local-cpu-H1-B0-64M"),
+        ("(P1->C1->C0 0 64M)", "local-cpu-P1-C0-64M-at-C1"),
         ("(U1->G0->F0 0 64M)", "pull-gfx-U1-F0-64M"),
         ("(G0G1->G2->G2 8 64M)", "pull-gfx8-G0G1-G2-64M"),
         ("(G0->D0->G1C0 0 64M)", "push-dma-G0-G1C0-64M"),
@@ -169,6 +171,7 @@ def test_who_takes_part(text: str, owners: set[int]) -> None:
         (Transfer.push, ("C0", "G0"), "dma", "push from C0 by dma, which runs on GPUs: use pull or cpu"),
         (Transfer.pull, ("G0", "C0"), "gfx", "pull into C0 by gfx, which runs on GPUs: use push or cpu"),
         (Transfer.push, ("C0", "C1"), "gfx", "push from C0 by gfx, which runs on GPUs: use cpu"),
+        (Transfer.push, ("P3", "G3"), "cpu", "push from P3 by cpu: only the machine knows its NUMA node; name it"),
         (Transfer.push, ("G0", "G1"), "cpu", "push from G0 by cpu, which runs on the host: use gfx or dma or batch"),
         (
             Transfer.push,
@@ -281,7 +284,8 @@ def test_who_owns_an_executor(letter: str) -> None:
 
 
 def test_who_owns_memory() -> None:
-    assert [Memory(letter, 2).owner for letter in "CGFU"] == [HOST, 2, 2, 2]
+    assert [Memory(letter, 2).owner for letter in "CPBDKH"] == [HOST] * 6
+    assert [Memory(letter, 2).owner for letter in "GFUM"] == [2, 2, 2, 2]
     assert "ask Transfer.owner_of" in refusal(lambda: Memory("N").owner)
     assert parse_transfer("N->G1->G0", 4).owner_of(Memory("N")) == 1
     assert parse_transfer("C0->G1->N", 4).owner_of(Memory("N")) == 1
@@ -291,7 +295,7 @@ def test_who_owns_memory() -> None:
     ("make", "said"),
     [
         (lambda: Memory("g", 0), "bad memory letter 'g'"),
-        (lambda: Memory("X", 0), "use one of C G F U N"),
+        (lambda: Memory("X", 0), "use one of C P B D K H G F U M N"),
         (lambda: Memory("G", -1), "bad memory index -1"),
         (lambda: Memory("G", 10000), "use 0 to 9999"),
         (lambda: Memory("N", 1), "write N, not N1"),

@@ -13,6 +13,13 @@ HIP_API Dim transferbench_emulator_thread_index() { return thread_state.fibre->i
 HIP_API Dim transferbench_emulator_block_index() { return thread_state.block->index; }
 HIP_API Dim transferbench_emulator_block_dim() { return thread_state.block->block_dim; }
 HIP_API Dim transferbench_emulator_grid_dim() { return thread_state.block->grid_dim; }
+// Blocks are dealt out to the dies in turn, as Instinct GPUs do.
+HIP_API unsigned transferbench_emulator_xcc() {
+  const Dim index = thread_state.block->index, grid = thread_state.block->grid_dim;
+  const unsigned place = (index.z * grid.y + index.y) * grid.x + index.x;
+  return place % static_cast<unsigned>(model().xccs);
+}
+
 HIP_API unsigned transferbench_emulator_thread() { return thread_state.fibre->thread; }
 
 HIP_API unsigned transferbench_emulator_barrier(int predicate) {

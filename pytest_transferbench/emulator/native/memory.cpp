@@ -46,7 +46,8 @@ Memory& memory() {
   return *instance;
 }
 
-hipError_t Memory::allocate(void** pointer, size_t nbytes, int owner, int device, MemoryKind kind, unsigned flags) {
+hipError_t Memory::allocate(void** pointer, size_t nbytes, int owner, int device, MemoryKind kind, unsigned flags,
+                            int numa_node) {
   if (!pointer) return hipErrorInvalidValue;
   *pointer = nullptr;
   if (!nbytes) return hipSuccess;
@@ -74,6 +75,7 @@ hipError_t Memory::allocate(void** pointer, size_t nbytes, int owner, int device
   made.device = device;
   made.kind = kind;
   made.flags = flags;
+  made.numa_node = numa_node;
   made.mapping = reinterpret_cast<uintptr_t>(mapping);
   made.mapping_size = mapping_size;
   made.number = ++t.made;
@@ -194,8 +196,22 @@ using namespace emulator;
 
 namespace {
 
+// This thread's memory policy on the emulated host, whose NUMA nodes the kernel of the real one knows nothing of.
+thread_local int preferred_numa_node = NO_NUMA_NODE;
+
+// As on ROCm: memory is of the NUMA node closest to the device, unless its flags say that the thread's policy counts.
 hipError_t allocate_host(void** pointer, size_t nbytes, unsigned flags, const char* call = __builtin_FUNCTION()) {
-  return api([&] { return memory().allocate(pointer, nbytes, HOST, current_device, MemoryKind::Host, flags); }, call);
+  constexpr unsigned uncached = 0x10000000, numa_user = 0x20000000, coherent = 0x40000000, noncoherent = 0x80000000;
+  return api(
+      [&]() -> hipError_t {
+        if (((flags & coherent) != 0) + ((flags & noncoherent) != 0) + ((flags & uncached) != 0) > 1) {
+          return hipErrorInvalidValue;
+        }
+        const bool follows = (flags & numa_user) && preferred_numa_node != NO_NUMA_NODE;
+        const int numa_node = follows ? preferred_numa_node : model().numa_nodes[static_cast<size_t>(current_device)];
+        return memory().allocate(pointer, nbytes, HOST, current_device, MemoryKind::Host, flags, numa_node);
+      },
+      call);
 }
 
 hipError_t free_host(void* pointer, const char* call = __builtin_FUNCTION()) {
@@ -320,4 +336,13 @@ HIP_API hipError_t hipMemAdvise(const void* pointer, size_t nbytes, int, int) {
     const bool fits = allocation && allocation->holds(reinterpret_cast<uintptr_t>(pointer), nbytes);
     return fits && allocation->kind == MemoryKind::Managed ? hipSuccess : hipErrorInvalidValue;
   });
+}
+
+HIP_API void transferbench_emulator_prefer_numa_node(int numa_node) { preferred_numa_node = numa_node; }
+
+// The NUMA node that memory of this runtime lies on; NO_NUMA_NODE for what is on a device.
+HIP_API int transferbench_emulator_numa_node_of(const void* pointer) {
+  const auto allocation = memory().find(pointer);
+  if (!allocation || allocation->owner != HOST) return NO_NUMA_NODE;
+  return allocation->kind == MemoryKind::Host ? allocation->numa_node : model().numa_nodes[0];
 }

@@ -12,6 +12,8 @@ namespace emulator {
 
 enum class MemoryKind { Host = hipMemoryTypeHost, Device = hipMemoryTypeDevice, Managed = hipMemoryTypeManaged };
 
+constexpr int NO_NUMA_NODE = -1;
+
 struct Allocation {
   uintptr_t base = 0;
   size_t size = 0;
@@ -19,6 +21,7 @@ struct Allocation {
   int device = 0;    // the device that was current when they were asked for
   MemoryKind kind = MemoryKind::Device;
   unsigned flags = 0;
+  int numa_node = NO_NUMA_NODE;  // of pinned host memory
   uint64_t number = 0;  // that of no other allocation; larger than that of any made before
   bool owned = true;  // false: registered host memory and the data of loaded modules
   uintptr_t mapping = 0;
@@ -33,7 +36,8 @@ struct MemoryUse {
 
 class Memory {
  public:
-  hipError_t allocate(void** pointer, size_t nbytes, int owner, int device, MemoryKind kind, unsigned flags);
+  hipError_t allocate(void** pointer, size_t nbytes, int owner, int device, MemoryKind kind, unsigned flags,
+                      int numa_node = NO_NUMA_NODE);
   hipError_t release(void* pointer, MemoryKind kind);
   hipError_t adopt(const Allocation& allocation);  // memory that something else made
   void release_all_of(int device);                 // what a lost device still holds

@@ -7,6 +7,7 @@ from typing import cast
 
 from pytest_transferbench.engine.executors import gfx
 from pytest_transferbench.engine.executors.base import Executor, ExecutorFile, Geometry, Operands, Place
+from pytest_transferbench.engine.memory_kinds import unsupported_memory, unsupported_threads
 from pytest_transferbench.node import HOST, Node
 from pytest_transferbench.transfer import AnyTransfer, Message, Test, Transfer, TransferOrTest, executor_kind
 
@@ -89,10 +90,11 @@ def _unsupported(transfer: Transfer, node: Node, sub_iterations: int) -> str | N
         missing = ", ".join(f"G{index}" for index in sorted(needed - devices))
         return f"{transfer.notation()} needs {missing}; this node has {node.describe_indices()}"
     for memory in (*transfer.sources, *transfer.destinations):
-        if memory.kind in "FU" and node.runtime == "cuda":
-            return f"{memory}: CUDA has no fine-grained or uncached device memory; use G{memory.index}"
-        if memory.on == "host" and memory.index > 0:
-            return f"{memory}: host memory is placed on NUMA node 0 only; use C0"
+        reason = unsupported_memory(memory, executor, node)
+        if reason:
+            return reason
+    if executor.on == "host" and (reason := unsupported_threads(executor.index, node)):
+        return reason
     for end in sorted(transfer.owners):
         if executor.on == "device" and end != HOST and end != executor.owner:
             for one, other in ((executor.owner, end), (end, executor.owner)):
