@@ -47,11 +47,11 @@ STEADY_GBPS = 1270
 SWEPT = (2, 4, *PUBLISHED)
 
 
-def study(folder: Path, model: str | Path, *arguments: str) -> tuple[str, Figures]:
-    """Run the suite in a process of its own and return its screen, and the measurements by the case's name."""
+def study(folder: Path, model: str | Path, *arguments: str, suite: str = SUITE) -> tuple[str, Figures]:
+    """Run a suite in a process of its own and return its screen, and the measurements by the case's name."""
     journal = folder / "journal.jsonl"
     loaded = () if entry_points(group="pytest11", name="transferbench") else ("-p", "pytest_transferbench.plugin")
-    command = [sys.executable, "-m", "pytest", *loaded, "--pyargs", SUITE, f"--transfer-emulate={model}"]
+    command = [sys.executable, "-m", "pytest", *loaded, "--pyargs", suite, f"--transfer-emulate={model}"]
     done = subprocess.run(
         [*command, f"--transfer-journal={journal}", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
