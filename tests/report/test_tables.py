@@ -204,6 +204,7 @@ def test_smoketest_has_a_mark_for_each_size() -> None:
     ran = [
         made("smoketest", "(G0->D0->G1 0 4)"),
         made("smoketest", "(G0->D0->G1 0 1K)", verdicts=CORRUPT, checks=(Check("steady", 256, 3),)),
+        made("smoketest", "(G1->D1->G0 0 1K)"),  # one that passes does not hide the other
         made("smoketest", "(G0->G0->G1 1 1K)"),
         made("smoketest", "(G1->G1->G0 1 1K)"),
         made("smoketest", "(C0->G0->G0 0 4)"),
@@ -213,7 +214,7 @@ def test_smoketest_has_a_mark_for_each_size() -> None:
         "Name                      |   DMA |   GFX | GFX 1",
         "Copy (H2D)                |    .. |    *. |    ..",
         "Copy (D2D) (Remote Write) |    *F |    .. |    .*",
-        "1 of 5 failed",
+        "1 of 6 failed",
         "",
     ]
     assert screen(ran[0])[-2] == "all 1 passed"
