@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +10,15 @@ from typing import Any
 import pytest
 
 from pytest_transferbench.node import Node
-from pytest_transferbench.options import DEFAULT_EXECUTORS, DEFAULT_OPS, Settings, mark_text, with_mark
+from pytest_transferbench.options import (
+    DEFAULT_EXECUTORS,
+    DEFAULT_OPS,
+    TABLES,
+    Settings,
+    mark_text,
+    with_defaults,
+    with_mark,
+)
 from pytest_transferbench.transfer import (
     LL,
     AnyCase,
@@ -31,6 +40,8 @@ from pytest_transferbench.transfer import (
     parse_transfers,
     together,
 )
+from pytest_transferbench.transfer.case import can_be_searched
+from pytest_transferbench.transfer.pairs import WORDS, Names, pairs_named
 from pytest_transferbench.transfer.sizes import shortened, shown
 
 REAL_SIZES = (4 << 20, 64 << 20, 256 << 20)
@@ -52,12 +63,15 @@ CONFIG = "config"
 PEERS = "peers"
 """Stands for all the other selected GPUs at the far end of a pair."""
 ONE_WAY, PING_PONG = "one-way", "ping-pong"
-PLACES = ("first", "second")
-"""What the first two selected GPUs are called in a list of pairs."""
+LOCAL = "local"
+"""Stands for the first GPU with itself, where somebody asks for local copies."""
 
 _NOT_OF_MESSAGES = {
     "samples": "iterations",
     "subexecutors": "ll_blocks",
+    "block_threads": "",
+    "unroll": "",
+    "table": "",
     "ops": "",
     "executors": "protocols",
     "sub_iterations": "",
@@ -78,7 +92,8 @@ class Request:
     as ``peers-G0,G0-peers``, asks for Tests of one GPU with all the others, and ``config`` for the lines of the
     settings' configuration file; ops and executors do not matter then. With ``transfers`` given, those alone are
     run, and pairs, ops and executors do not matter. ``messages`` is ``one-way`` or ``ping-pong`` where Messages are
-    asked for, between the GPUs of every pair, and empty elsewhere.
+    asked for, between the GPUs of every pair, and empty elsewhere. ``table`` is the shape of these cases in the
+    summary, empty for matrices.
     """
 
     settings: Settings
@@ -88,6 +103,7 @@ class Request:
     control: bool = False
     variant: str = ""
     messages: str = ""
+    table: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,13 +137,19 @@ class _Route:
     """A Transfer without its size: all that ids, links and skips depend on."""
 
     op: str
-    source: Memory
+    sources: tuple[Memory, ...]
     executor: Executor
-    destination: Memory
+    destinations: tuple[Memory, ...]
 
-    def sized(self, sizes: Iterable[int], subexecutors: int) -> Iterator[Transfer]:
-        sources, destinations = (self.source,), (self.destination,)
-        return (Transfer(sources, self.executor, destinations, nbytes, subexecutors) for nbytes in sizes)
+    def sized(self, sizes: Sequence[int], subexecutors: Iterable[int]) -> Iterator[Transfer]:
+        for count in subexecutors:
+            for nbytes in sizes:
+                yield Transfer(self.sources, self.executor, self.destinations, nbytes, count)
+
+    @property
+    def ends(self) -> tuple[Memory, Memory]:
+        """The first source and the first destination."""
+        return self.sources[0], self.destinations[0]
 
 
 @dataclass
@@ -150,11 +172,11 @@ class _Skips:
         return self.known[route]
 
 
-def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Request:
+def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark], *, emulated: bool = False) -> Request:
     """Return what a function asks for through its ``transferbench`` marks, the nearest given first.
 
-    Raises ``ValueError`` in one line for an unknown keyword, a value its option would refuse, and anything given as
-    a Transfer that is none.
+    ``emulated`` tells that the node is, which may have defaults of its own. Raises ``ValueError`` in one line for an
+    unknown keyword, a value its option would refuse, and anything given as a Transfer that is none.
     """
     keywords: dict[str, object] = {}
     transfers: tuple[AnyTransfer | str, ...] = ()
@@ -174,14 +196,21 @@ def request_from_marks(settings: Settings, marks: Iterable[pytest.Mark]) -> Requ
     messages = mark_text("messages", keywords.get("messages", ""))
     if messages not in ("", ONE_WAY, PING_PONG):
         raise ValueError(f"@pytest.mark.transferbench(messages={shown(messages)}): use {ONE_WAY} or {PING_PONG}")
+    table = mark_text("table", keywords.get("table", ""))
+    if table not in ("", *TABLES):
+        raise ValueError(f"@pytest.mark.transferbench(table={shown(table)}): use {', '.join(TABLES)}")
+    settings = with_mark(settings, keywords)
+    for name in (*(["emulated_defaults"] if emulated else []), "defaults"):
+        settings = with_defaults(settings, keywords.get(name, {}), name)
     return Request(
-        with_mark(settings, keywords),
+        settings,
         mark_text("pairs", keywords.get("pairs", CONFIG if "config" in keywords else "gpu")),
         _floor(keywords.get("floor_gbps")),
         transfers,
         control,
         mark_text("variant", keywords.get("variant", "")),
         messages,
+        table,
     )
 
 
@@ -221,7 +250,8 @@ def build_cases(
         if config is None:
             return Plan((Planned("no-config-file", None, "no configuration file: give one, --transfer-config=FILE"),))
         return Plan(tuple(_planned(config.tests, request, skips)), config.notes)
-    routes, notes = _within_limit(list(_routes(request, node, gpus)), len(sizes), settings, node)
+    of_each_route = len(sizes) * len(settings.subexecutors) * len(settings.block_threads) * len(settings.unroll)
+    routes, notes = _within_limit(list(_routes(request, node, gpus)), of_each_route, settings, node)
     transfers = [
         transfer for route in routes for transfer in route.sized(sizes, _blocks(route.executor, settings.subexecutors))
     ]
@@ -322,11 +352,25 @@ def transfer_mark(case: AnyCase) -> pytest.MarkDecorator:
     )
 
 
-def case_of(transfer: AnyTransfer, request: Request, node: Node) -> AnyCase:
-    """Return ``transfer`` as a case measured as ``request`` says; raises ``ValueError`` for one within one GPU."""
+def cases_of(transfer: AnyTransfer, request: Request, node: Node) -> tuple[AnyCase, ...]:
+    """Return ``transfer`` as a case for each shape of a kernel that ``request`` asks for, as :func:`case_of` does."""
+    settings = request.settings
+    if isinstance(transfer, Message) or not _by_kernel(transfer):
+        return (case_of(transfer, request, node),)
+    shapes = itertools.product(settings.block_threads, settings.unroll)
+    return tuple(case_of(transfer, request, node, shape) for shape in shapes)
+
+
+def case_of(transfer: AnyTransfer, request: Request, node: Node, shape: tuple[int, int] | None = None) -> AnyCase:
+    """Return ``transfer`` as a case measured as ``request`` says.
+
+    ``shape`` is a kernel's threads a block and its unroll; without it, it is the one that ``request`` asks for. Raises
+    ``ValueError`` for a Message within one GPU, and where several shapes are asked for.
+    """
     settings = request.settings
     if isinstance(transfer, Message):
         return _message_case(transfer, request, node)
+    block_threads, unroll = (0, 0) if not _by_kernel(transfer) else shape or _only_shape(transfer, settings)
     return Case(
         transfer,
         samples=settings.samples,
@@ -339,7 +383,23 @@ def case_of(transfer: AnyTransfer, request: Request, node: Node) -> AnyCase:
         control=request.control,
         floor_gbps=request.floor_gbps,
         warm_cold_limit=settings.warm_cold if settings.given("warm_cold") else None,
+        block_threads=block_threads,
+        unroll=unroll,
+        best=settings.best_subexecutors and can_be_searched(transfer),
     )
+
+
+def _by_kernel(transfer: TransferOrTest) -> bool:
+    """Whether a kernel takes part: what else there is has no shape."""
+    return any(executor.kind == "G" for executor in transfer.executors)
+
+
+def _only_shape(transfer: TransferOrTest, settings: Settings) -> tuple[int, int]:
+    if len(settings.block_threads) > 1 or len(settings.unroll) > 1:
+        raise ValueError(
+            f"{transfer.notation()} is one case, and block_threads or unroll ask for several: give one of each"
+        )
+    return settings.block_threads[0], settings.unroll[0]
 
 
 def _message_case(message: Message, request: Request, node: Node) -> MessageCase:
@@ -362,19 +422,24 @@ def _message_case(message: Message, request: Request, node: Node) -> MessageCase
     )
 
 
-def read_transfer(text: str, nbytes: int | None, subexecutors: int, places: Places) -> TransferOrTest:
+def read_transfer(text: str, nbytes: int | None, subexecutors: Sequence[int], places: Places) -> TransferOrTest:
     """Return the Transfer, or the Test, that ``text`` names; ``places`` are what its wildcards stand for.
 
-    Bytes, and a kernel's blocks, are those given where it names none. Raises ``ValueError`` in one line.
+    Bytes, and a kernel's blocks, are those given where it names none. Raises ``ValueError`` in one line, also where it
+    names no blocks and several numbers of them are given.
     """
     return together(tuple(_finished(each, subexecutors) for each in parse_transfers(text, nbytes, places=places)))
 
 
-def _finished(transfer: Transfer, subexecutors: int) -> Transfer:
+def _finished(transfer: Transfer, subexecutors: Sequence[int]) -> Transfer:
     """Return ``transfer`` with the blocks that are set for kernels, where it leaves its own open."""
     if transfer.subexecutors:
         return transfer
-    return replace(transfer, subexecutors=_blocks(transfer.executor, subexecutors))
+    count, *others = _blocks(transfer.executor, subexecutors)
+    if others:
+        given = shortened(",".join(map(str, subexecutors)))
+        raise ValueError(f"{transfer.notation()} leaves its SubExecutors open, which are {given}: give one number")
+    return replace(transfer, subexecutors=count)
 
 
 def link_class_of(transfer: AnyTransfer, node: Node) -> str:
@@ -391,15 +456,15 @@ def link_class_of(transfer: AnyTransfer, node: Node) -> str:
     return "+".join(dict.fromkeys(classes))
 
 
-def _blocks(executor: Executor, subexecutors: int) -> int:
+def _blocks(executor: Executor, subexecutors: Sequence[int]) -> Sequence[int]:
     """The setting is for kernels and batches: one copy shares no work, host threads have a default of their own."""
-    return subexecutors if executor.word in ("gfx", "batch") else 0
+    return subexecutors if executor.word in ("gfx", "batch") else (0,)
 
 
 def _planned(transfers: Iterable[AnyTransfer], request: Request, skips: _Skips) -> Iterator[Planned]:
     for transfer in dict.fromkeys(transfers):
-        case = case_of(transfer, request, skips.node)
-        yield Planned(case.name, case, skips.reason(case))
+        for case in cases_of(transfer, request, skips.node):
+            yield Planned(case.name, case, skips.reason(case))
 
 
 def _message_plan(request: Request, node: Node, gpus: tuple[int, ...], skips: _Skips) -> Plan:
@@ -410,12 +475,12 @@ def _message_plan(request: Request, node: Node, gpus: tuple[int, ...], skips: _S
     round_trips = [protocol for protocol in settings.ll_protocols if protocol == LL]
     of_each_pair = len(one_way if request.messages == ONE_WAY else round_trips)
     routes = [
-        _Route("push", source, Executor("G", source.index), destination)
-        for source, destination in _pairs(request.pairs, node, gpus)
-        if request.pairs not in _NAMED_PAIRS or settings.ll_loopback or source != destination
+        _Route("push", sources, Executor("G", sources[0].index), destinations)
+        for sources, destinations in _pairs(request, node, gpus)
+        if request.pairs not in _NAMED_PAIRS or settings.ll_loopback or sources != destinations
     ]
     routes, notes = _within_limit(routes, of_each_pair, settings, node)
-    ends = [(route.source, route.destination) for route in routes]
+    ends = [route.ends for route in routes]
     if request.messages == ONE_WAY:
         messages = [Message(protocol, *pair, size) for pair in ends for protocol, size in one_way]
     else:
@@ -451,40 +516,34 @@ def _within_limit(
 
 def _routes(request: Request, node: Node, gpus: tuple[int, ...]) -> Iterator[_Route]:
     settings = request.settings
-    pairs = _pairs(request.pairs, node, gpus)
+    pairs = _pairs(request, node, gpus)
     for op in settings.ops or DEFAULT_OPS:
         for word in settings.executors or DEFAULT_EXECUTORS:
-            for source, destination in pairs:
-                for executor in _executors(op, word, source, destination, gpus):
-                    yield _Route(op, source, executor, destination)
+            for sources, destinations in pairs:
+                for executor in _executors(op, word, sources, destinations, gpus):
+                    yield _Route(op, sources, executor, destinations)
 
 
-def _pairs(text: str, node: Node, gpus: tuple[int, ...]) -> list[tuple[Memory, Memory]]:
+def _pairs(request: Request, node: Node, gpus: tuple[int, ...]) -> list[tuple[tuple[Memory, ...], tuple[Memory, ...]]]:
     host, devices = Memory("C", node.numa_nodes[0].index), [Memory("G", index) for index in gpus]
     gpu_pairs = [(source, destination) for source in devices for destination in devices]
     host_pairs = [(host, host), *((host, d) for d in devices), *((d, host) for d in devices)]
     named = dict(zip(_NAMED_PAIRS, (gpu_pairs, host_pairs, gpu_pairs + host_pairs, []), strict=True))
-    if text in named:
-        return named[text]
-    tokens = _pair_tokens(text, gpus)
-    return [(parse_memory(source), parse_memory(target)) for source, target in tokens if PEERS not in (source, target)]
+    if request.pairs in named:
+        return [((source,), (destination,)) for source, destination in named[request.pairs]]
+    listed = [ends for ends in _listed_pairs(request, gpus) if (PEERS,) not in ends]
+    return [(tuple(map(parse_memory, sources)), tuple(map(parse_memory, targets))) for sources, targets in listed]
 
 
-def _pair_tokens(text: str, gpus: tuple[int, ...]) -> list[tuple[str, str]]:
-    """The ends of every pair in a list of them, as written; without the pairs that need more GPUs than selected."""
-    names = {word: f"G{gpus[place]}" if place < len(gpus) else None for place, word in enumerate(PLACES)}
-    tokens = []
-    for token in (part.strip() for part in text.split(",")):
-        source, dash, destination = token.partition("-")
-        if not dash:
-            raise ValueError(
-                f"bad pair {shown(token)}: use gpu, host, all, peers, config, or SOURCE-DESTINATION such as "
-                "G0-G1,C0-G0,peers-G0"
-            )
-        ends = names.get(source, source), names.get(destination, destination)
-        if ends[0] is not None and ends[1] is not None:
-            tokens.append((ends[0], ends[1]))
-    return tokens
+def _listed_pairs(request: Request, gpus: tuple[int, ...]) -> Iterator[tuple[Names, Names]]:
+    """The ends of every pair in a list of them, as written, each of its words replaced by GPUs."""
+    settings = request.settings
+    for token in (part.strip() for part in request.pairs.split(",")):
+        if token == LOCAL:
+            token = "first-first"
+            if not settings.local_copies:
+                continue
+        yield from pairs_named(token, gpus, named=settings.given("gpus"))
 
 
 def _tests_with_peers(request: Request, gpus: tuple[int, ...], sizes: Sequence[int]) -> list[Test]:
@@ -492,50 +551,76 @@ def _tests_with_peers(request: Request, gpus: tuple[int, ...], sizes: Sequence[i
     settings, make = request.settings, {"push": Test.push_to_peers, "pull": Test.pull_from_peers}
     homes = [
         (op, home)
-        for op, home in _homes_of_peers(request.pairs, gpus)
+        for op, home in _homes_of_peers(request, gpus)
         if op in (settings.ops or DEFAULT_OPS) and {*gpus} - {home}
     ]
     if "gfx" not in (settings.executors or DEFAULT_EXECUTORS):
         return []
-    return [make[op](home, gpus, size, settings.subexecutors) for op, home in homes for size in sizes]
+    counts = settings.subexecutors
+    return [make[op](home, gpus, size, count) for op, home in homes for count in counts for size in sizes]
 
 
-def _homes_of_peers(text: str, gpus: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+def _homes_of_peers(request: Request, gpus: tuple[int, ...]) -> Iterator[tuple[str, int]]:
     """The GPUs that ``pairs`` wants to push to, or pull from, all the others."""
-    if text == PEERS:
+    if request.pairs == PEERS:
         yield from ((op, gpu) for op in ("push", "pull") for gpu in gpus)
-    elif PEERS in text:
-        for source, destination in _pair_tokens(text, gpus):
-            if PEERS not in (source, destination):
+    elif PEERS in request.pairs:
+        for source, destination in _listed_pairs(request, gpus):
+            if (PEERS,) not in (source, destination):
                 continue
-            op, name = ("pull", destination) if source == PEERS else ("push", source)
-            home = None if name == PEERS else parse_memory(name)
+            op, names = ("pull", destination) if source == (PEERS,) else ("push", source)
+            home = None if len(names) > 1 or names == (PEERS,) else parse_memory(names[0])
             if home is None or home.kind != "G":
-                raise ValueError(f"bad pair {source}-{destination}: peers are a GPU's, as in peers-G0 or G0-peers")
+                given = f"{'+'.join(source)}-{'+'.join(destination)}"
+                raise ValueError(f"bad pair {given}: peers are a GPU's, as in peers-G0 or G0-peers")
             yield op, home.index
 
 
-def _executors(op: str, word: str, source: Memory, destination: Memory, gpus: tuple[int, ...]) -> Iterator[Executor]:
+def _executors(
+    op: str, word: str, sources: tuple[Memory, ...], destinations: tuple[Memory, ...], gpus: tuple[int, ...]
+) -> Iterator[Executor]:
     """The places where an executor makes ``op`` of a pair: beside one end, or for a relay beside neither."""
-    kind = executor_kind(word)
-    same_place = source.on == destination.on and source.index == destination.index
+    kind, ends = executor_kind(word), (*sources, *destinations)
+    if (
+        (len(sources) > 1 and not kind.many_sources)
+        or (len(destinations) > 1 and not kind.many_destinations)
+        or (not kind.reaches_null and any(memory.on == "none" for memory in ends))
+    ):
+        return
     if op == "relay":
-        if kind.relays and source.on == destination.on == "device" and not same_place:
+        if kind.relays and all(memory.on == "device" for memory in ends) and not {*sources} & {*destinations}:
             places = gpus if kind.on == "device" else (0,)
-            ends = {source.index, destination.index} if kind.on == "device" else set()
-            yield from (Executor(kind.letter, place) for place in places if place not in ends)
-    elif same_place == (op == "local"):
-        home = destination if op == "pull" else source
-        if home.on == kind.on and home.beside is not None:
-            yield Executor(kind.letter, home.beside)
+            taken = {memory.index for memory in ends} if kind.on == "device" else set()
+            yield from (Executor(kind.letter, place) for place in places if place not in taken)
+        return
+    at_home = {"push": sources, "pull": destinations, "local": ends}[op]
+    home = next((memory for memory in at_home if memory.on != "none"), None)
+    if (
+        home is not None
+        and home.on == kind.on
+        and home.beside is not None
+        and _op_at(home, sources, destinations) == op
+    ):
+        yield Executor(kind.letter, home.beside)
+
+
+def _op_at(home: Memory, sources: tuple[Memory, ...], destinations: tuple[Memory, ...]) -> str:
+    """What a Transfer is whose executor sits beside ``home``; null memory counts as the executor's."""
+    reads_at_home, writes_at_home = (
+        all(memory.on == "none" or (memory.on, memory.index) == (home.on, home.index) for memory in memories)
+        for memories in (sources, destinations)
+    )
+    if reads_at_home:
+        return "local" if writes_at_home else "push"
+    return "pull" if writes_at_home else "relay"
 
 
 def _given_transfers(
-    given: AnyTransfer | str, sizes: Sequence[int], subexecutors: int, places: Places
+    given: AnyTransfer | str, sizes: Sequence[int], subexecutors: Sequence[int], places: Places
 ) -> Iterator[AnyTransfer]:
     """What is given, as it is; a notation for each size, which gives equal Transfers where it names its own."""
     if isinstance(given, str):
-        yield from (read_transfer(given, size, subexecutors, places) for size in sizes)
+        yield from (read_transfer(given, size, [count], places) for count in subexecutors for size in sizes)
     else:
         yield given
 
@@ -544,9 +629,9 @@ def _one_pair_per_link_class(routes: Sequence[_Route], node: Node) -> list[_Rout
     devices = max(1, len(node.devices))
     chosen: dict[tuple[str, str, int, str], _Route] = {}
     # Nearest index upwards first, so that the pairs kept spread over the node instead of all ending at GPU 0.
-    for route in sorted(routes, key=lambda route: (route.destination.index - route.source.index) % devices):
-        source, destination = route.source, route.destination
-        link_class = _link_class(node, source.owner, destination.owner)
+    for route in sorted(routes, key=lambda route: (route.ends[1].index - route.ends[0].index) % devices):
+        source, destination = (route.executor.owner if end.on == "none" else end.owner for end in route.ends)
+        link_class = _link_class(node, source, destination)
         chosen.setdefault((route.op, route.executor.word, route.executor.owner, link_class), route)
     kept = set(chosen.values())
     return [route for route in routes if route in kept]
@@ -565,7 +650,7 @@ def _nothing_to_run(
     """One skipped item for every op and GPU executor that lacks the GPUs for a case, so that ``-k pull`` says why."""
     ops, words = request.settings.ops or DEFAULT_OPS, request.settings.executors or DEFAULT_EXECUTORS
     lacking, with_peers = False, PEERS in request.pairs
-    by_place = any(word in request.pairs for word in PLACES)
+    by_place = any(word in request.pairs for word in WORDS)
     for op in ops:
         needs = _GPUS_FOR_HOST_PAIRS[op] if request.pairs == "host" else _GPUS_FOR_GPU_PAIRS[op]
         if len(gpus) >= needs or not (with_peers or by_place or request.pairs in ("gpu", "host", "all")):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,14 @@ from pytest_transferbench.transfer import (
     parse_sizes,
     protocols,
 )
-from pytest_transferbench.transfer.case import LONGEST_WAIT_SECONDS
+from pytest_transferbench.transfer.case import (
+    LONGEST_WAIT_SECONDS,
+    MAX_BLOCK_THREADS,
+    MAX_UNROLL,
+    THREADS_STEP,
+    check_block_threads,
+    check_unroll,
+)
 from pytest_transferbench.transfer.sizes import shortened, shown
 from pytest_transferbench.transfer.transfer import MAX_SUBEXECUTORS
 
@@ -36,10 +44,16 @@ DEFAULT_EXECUTORS = ("gfx", "dma", "cpu")
 RUNTIMES = ("auto", "rocm", "cuda", "emulator")
 MAX_COUNT = 1_000_000
 """The most samples, sub-iterations, warm-ups, blocks or iterations one may ask for."""
+MAX_COUNTS = 1024
+"""The most counts of one list."""
 RING_KINDS = {"uncached": "U", "fine": "F", "coarse": "G"}
 """Memory that an LL ring may lie in, and its letter."""
 MARK = "the mark"
 """What :attr:`Settings.sources` says of a value that a mark gave."""
+MARK_DEFAULT = "the mark's defaults"
+"""What it says of a value that a mark gave for where nobody else does."""
+TABLES = ("bmasweep", "gfxsweep", "hbm", "healthcheck", "scaling", "smoketest")
+"""Shapes that the summary may have in the place of source x destination matrices."""
 
 Validate = Literal["end", "each", "off"]
 
@@ -51,6 +65,7 @@ class Settings:
     ``gpus`` holds GPU indices in the order given and is ``None`` when none were named; ``all_gpus`` is ``--gpus=all``.
     ``sizes`` are bytes. ``sizes``, ``executors`` and ``ops`` are ``None`` where nothing was asked: what is then run
     depends on the node. ``rotate_bytes`` is the rotation budget, ``None`` to let the caches decide, 0 for off.
+    ``subexecutors``, ``block_threads`` and ``unroll`` have a case each; 0 leaves it to the engine.
     ``ll_memory`` is the letter of the memory that an LL ring lies in, empty to leave it to the GPU.
     ``sources`` tells for every setting that was given where it came from, such as ``--gpus`` or ``NUM_WARMUPS``.
     """
@@ -66,7 +81,11 @@ class Settings:
     samples: int = 25
     sub_iterations: int = 1
     warmups: int = 3
-    subexecutors: int = 0
+    subexecutors: tuple[int, ...] = (0,)
+    best_subexecutors: bool = False
+    block_threads: tuple[int, ...] = (0,)
+    unroll: tuple[int, ...] = (0,)
+    local_copies: bool = False
     byte_offset: int = 0
     validate: Validate = "end"
     warm_cold: float = 1.15
@@ -184,6 +203,55 @@ def _count(text: str, name: str, least: int, most: int = MAX_COUNT) -> Mapping[s
     return {name: int(digits)}
 
 
+_COUNTS = re.compile(r"([0-9]{1,7})\s*(?:\.\.\s*([0-9]{1,7})\s*(?::\s*([0-9]{1,7}))?)?")
+
+
+def _counts(text: str, name: str, check: Callable[[int], None]) -> Mapping[str, Any]:
+    """Read ``1,2,4``, ``1..32`` (every one) and ``1..32:2`` (times 2)."""
+    counts: list[int] = []
+    for token in (part.strip() for part in text.split(",")):
+        found = _COUNTS.fullmatch(token)
+        if found is None:
+            raise ValueError(f"bad count {shown(token)}: use whole numbers, such as 1,2,4 or 1..32 or 1..32:2")
+        start, end, factor = (None if part is None else int(part) for part in found.groups())
+        assert start is not None
+        if end is not None and (end < start or factor in (0, 1) or (factor and not start)):
+            raise ValueError(f"bad range {shown(token)}: write the smaller count first, and a factor of 2 or more")
+        for count in _range(start, start if end is None else end, factor):
+            check(count)
+            if count in counts:
+                raise ValueError(f"count {count} comes up twice: give every one once")
+            counts.append(count)
+            if len(counts) > MAX_COUNTS:
+                raise ValueError(f"more than {MAX_COUNTS} counts: give fewer")
+    return {name: tuple(counts)}
+
+
+def _range(start: int, end: int, factor: int | None) -> Iterator[int]:
+    while start <= end:
+        yield start
+        start = start + 1 if factor is None else start * factor
+
+
+def _subexecutors(text: str) -> Mapping[str, Any]:
+    if text.strip().casefold() == "best":
+        return {"subexecutors": (0,), "best_subexecutors": True}
+
+    def check(count: int) -> None:
+        if count > MAX_SUBEXECUTORS:
+            raise ValueError(f"bad count {count}: use whole numbers from 0 to {MAX_SUBEXECUTORS}, or best")
+
+    return {**_counts(text, "subexecutors", check), "best_subexecutors": False}
+
+
+def _yes_no(text: str) -> str:
+    """TransferBench: 0 is no, everything else yes."""
+    try:
+        return "yes" if int(text) else "no"
+    except ValueError:
+        raise ValueError("use 0 (no) or 1 (yes)") from None
+
+
 def _offset(text: str) -> Mapping[str, Any]:
     offset = parse_size(text)
     if offset % 4:
@@ -294,8 +362,24 @@ OPTIONS = (
         lambda text: _count(text, "warmups", 0), environment="NUM_WARMUPS", mark="warmups",
     ),
     Option(
-        "subexecutors", "N", "0: chosen for the architecture", "blocks of a gfx kernel",
-        lambda text: _count(text, "subexecutors", 0, MAX_SUBEXECUTORS), environment="NUM_GPU_SE", mark="subexecutors",
+        "subexecutors", "COUNTS", "0: chosen for the architecture",
+        "blocks of a gfx kernel, pieces of a batch: a case for each of 1,2,4 or 1..32 or 1..32:2; or best: a kernel's "
+        "number is searched for and named", _subexecutors, environment="NUM_GPU_SE", mark="subexecutors",
+    ),
+    Option(
+        "block_threads", "COUNTS", "0: chosen for the architecture",
+        f"threads of a gfx kernel's block, multiples of {THREADS_STEP} up to {MAX_BLOCK_THREADS}, a case for each",
+        lambda text: _counts(text, "block_threads", check_block_threads), environment="GFX_BLOCK_SIZE",
+        mark="block_threads",
+    ),
+    Option(
+        "unroll", "COUNTS", "0: chosen for the architecture",
+        f"16-byte loads that a thread of a gfx kernel keeps in flight, 1 to {MAX_UNROLL}, a case for each",
+        lambda text: _counts(text, "unroll", check_unroll), environment="GFX_UNROLL", mark="unroll",
+    ),
+    Option(
+        "local_copies", "yes|no", "no", "copy within the first GPU, too, where a suite leaves that to choice: local in "
+        "its pairs", lambda text: _flag(text, "local_copies"), environment="LOCAL_COPY", translate=_yes_no, flag=True,
     ),
     Option(
         "offset", "BYTES", "0", "bytes that every buffer starts after its allocation, a multiple of 4", _offset,
@@ -355,38 +439,52 @@ MARK_ONLY = {
     "pairs": "which ends: gpu (GPU pairs and GPUs with themselves, the default), host, all, or a list such as "
     "G0-G1,C0-G0 (source-destination); peers, or peers-G0 and G0-peers in a list: one GPU with all the others at the "
     "same time; first and second in a list stand for the first two GPUs selected; config: the lines of a configuration "
-    "file, and the default where the keyword config names one",
+    "file, and the default where the keyword config names one. In a list each is every GPU selected; itself, next "
+    "and others are seen from the GPU at the other end (each-next, first-others; others is the next one alone where "
+    "--gpus names none); + joins memories of one end (first-itself+next); local is the first GPU with itself where "
+    "--transfer-local-copies asks for it",
     "messages": "one-way or ping-pong: the argument transfer is a Message, sent by LL flag protocols between the GPUs "
     "of every pair; ops, executors, subexecutors, samples, sub_iterations, rotate, offset and warm_cold do not matter "
     "then",
     "control": "True for a case that shows an artefact on purpose: it is measured and never judged or a baseline",
     "variant": "a word at the end of the ids, to tell two functions' cases of one Transfer apart",
     "floor_gbps": "bandwidth in GB/s (1e9 bytes a second) below which the item fails as SLOW",
+    "table": f"shape of these items in the summary: {', '.join(TABLES)}; a source x destination matrix without it",
+    "defaults": "a dict of keywords that options have, with values for where neither command line, environment nor "
+    "ini file gives any",
+    "emulated_defaults": "the same, before defaults, on an emulated node",
 }
 """Keywords of ``@pytest.mark.transferbench`` that no option has, and what they mean."""
 
 EQUIVALENTS = {
     "BLOCK_ORDER": "none",
+    "BLOCKSIZES": "--transfer-block-threads",
     "BLOCK_BYTES": "none: chosen for the architecture",
     "COMBINE_TIMING": "none: timing is always event, kernel and host clock",
     "CONTINUE_ON_ERROR": "pytest -x stops at the first failure; without it the run goes on",
     "CU_MASK": "none",
+    "EXE_INDEX": "--gpus: a suite that has one home takes the first",
     "FILL_COMPRESS": "the data argument of transferbench(...)",
     "FILL_PATTERN": "the data argument of transferbench(...)",
     "GFX_BLOCK_ORDER": "none",
-    "GFX_BLOCK_SIZE": "none: chosen for the architecture",
-    "GFX_UNROLL": "none: chosen for the architecture",
     "GPU_KERNEL": "none: there is one copy kernel",
     "HIDE_ENV": "pytest -q",
     "NUM_CPU_DEVICES": "none",
     "NUM_CPU_PER_TRANSFER": "none: subexecutors of a cpu Transfer, as in (C0->C0->C0 4 64M)",
     "NUM_CPU_SE": "none: subexecutors of a cpu Transfer, as in (C0->C0->C0 4 64M)",
+    "MAX_VAR_SUBEXEC": "none: --transfer-subexecutors=best tries up to all compute units",
+    "MIN_VAR_SUBEXEC": "none: --transfer-subexecutors=best begins with 1",
     "NUM_GPU_DEVICES": "--gpus",
+    "NUM_SUB_EXECS": "--transfer-subexecutors",
     "OUTPUT_TO_CSV": "--junitxml, or --transfer-journal for JSON lines",
     "P2P_MODE": "none: pairs run in one direction at a time",
     "SAMPLING_FACTOR": "--sizes=START..END:FACTOR",
     "SHOW_ITERATIONS": "--transfer-journal keeps every sample",
     "SHOW_PERCENTILES": "--transfer-journal keeps every sample",
+    "SIZE_LIST": "--sizes",
+    "SWEEP_MAX": "--transfer-subexecutors=1..32",
+    "SWEEP_MIN": "--transfer-subexecutors=1..32",
+    "UNROLLS": "--transfer-unroll",
     "USE_FINE_GRAIN": 'memory letter F, as in pairs="F0-G1"',
     "USE_GPU_DMA": "--executors=dma",
     "USE_HIP_CALL": "--executors=dma",
@@ -468,6 +566,25 @@ def with_mark(settings: Settings, keywords: Mapping[str, object]) -> Settings:
             raise ValueError(f"@pytest.mark.transferbench({keyword}={shown(value)}): {error}") from None
         sources[rows[keyword].name] = MARK
     return dataclasses.replace(settings, **fields, sources=sources)
+
+
+def with_defaults(settings: Settings, given: object, keyword: str) -> Settings:
+    """Return ``settings`` with what a mark's ``defaults`` say where nothing else was given.
+
+    Raises ``ValueError`` in one line for what is no dict, an unknown keyword and a value that its option would refuse.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"@pytest.mark.transferbench({keyword}={shown(given)}): give a dict, such as dict(sizes='4M')")
+    rows = {row.mark: row.name for row in OPTIONS if row.mark}
+    unknown = next((name for name in given if name not in rows), None)
+    if unknown is not None:
+        raise ValueError(
+            f"@pytest.mark.transferbench({keyword}=...) has no keyword {shown(unknown)}: use {', '.join(sorted(rows))}"
+        )
+    left_open = {name: value for name, value in given.items() if not settings.given(rows[name])}
+    settings = with_mark(settings, left_open)
+    sources = {**settings.sources, **{rows[name]: MARK_DEFAULT for name in left_open}}
+    return dataclasses.replace(settings, sources=sources)
 
 
 def mark_text(keyword: str, value: object) -> str:

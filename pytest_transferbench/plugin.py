@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pytest_transferbench import cases, options
+from pytest_transferbench import options
 from pytest_transferbench.isolation import deadlines, xdist
 from pytest_transferbench.report import asserts, header, junit, transport
 from pytest_transferbench.report.crash import is_verdict, lead_with_verdict
@@ -184,7 +184,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     refused = None
     try:
-        request = cases.request_from_marks(run.settings, metafunc.definition.iter_markers("transferbench"))
+        request = run.request(metafunc.definition.iter_markers("transferbench"))
         if generates:
             metafunc.parametrize("transfer", [item.as_param() for item in run.plan(request).items])
     except ValueError as error:
@@ -330,7 +330,7 @@ def transferbench(request: pytest.FixtureRequest) -> ItemBench:
     request.node.stash[_ASKED] = True
     run = _unblocked(request.config)
     with _in_one_line():
-        asks = cases.request_from_marks(run.settings, request.node.iter_markers("transferbench"))
+        asks = run.request(request.node.iter_markers("transferbench"))
     # A text file of doctests has no module.
     suite = request.module.__name__.rpartition(".")[2] if request.module else request.node.path.stem
     bench = ItemBench(run, suite, _case_of(request.node), asks)

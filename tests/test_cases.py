@@ -19,6 +19,7 @@ from pytest_transferbench.cases import (
     Planned,
     Request,
     build_cases,
+    case_of,
     default_sizes,
     places_of,
     read_config,
@@ -42,7 +43,7 @@ def node(gpus: int = 2, **facts: Any) -> Node:
     return FakeMachine(gpus=gpus, **facts).node()
 
 
-def plan(gpus: int = 2, selected: tuple[int, ...] | None = None, *marks: pytest.MarkDecorator, **asked: str) -> Plan:
+def plan(gpus: int = 2, selected: tuple[int, ...] | None = None, /, *marks: pytest.MarkDecorator, **asked: str) -> Plan:
     settings = resolve({"sizes": "1M", **asked}, {}, {})
     request = request_from_marks(settings, [mark.mark for mark in marks])
     return build_cases(request, node(gpus), tuple(range(gpus)) if selected is None else selected, supported)
@@ -176,7 +177,7 @@ def test_a_gpu_without_peers_says_so(pairs: str) -> None:
     [
         ("peers-C0", "bad pair peers-C0: peers are a GPU's, as in peers-G0 or G0-peers"),
         ("peers-peers", "bad pair peers-peers: peers are a GPU's"),
-        ("G0-peers,G1", "bad pair 'G1': use gpu, host, all, peers, config, or SOURCE-DESTINATION"),
+        ("G0-peers,G1", "bad pair 'G1': use gpu, host, all, peers, config, local, or SOURCE-DESTINATION"),
     ],
 )
 def test_peers_of_what_is_no_gpu(pairs: str, says: str) -> None:
@@ -210,6 +211,113 @@ def test_subexecutors_of_a_notation_are_its_own() -> None:
         "push-dma-G0-G1-1M",
         "local-cpu-C0-C0-1M",
     ]
+
+
+def test_every_count_is_a_case_of_what_shares_work() -> None:
+    got = names(
+        plan(2, None, mark(pairs="G0-G1", ops="push"), executors="gfx,dma,batch", subexecutors="1,4", sizes="1M,2M")
+    )
+    assert got == [
+        *(f"push-gfx{count}-G0-G1-{size}" for count in (1, 4) for size in ("2M", "1M")),
+        "push-dma-G0-G1-2M",
+        "push-dma-G0-G1-1M",
+        *(f"push-batch{count}-G0-G1-{size}" for count in (1, 4) for size in ("2M", "1M")),
+    ]
+    assert names(plan(2, None, mark("G1->G0->G0", "(G1->G0->G0 2 0)"), subexecutors="1,4")) == [
+        "pull-gfx1-G1-G0-1M",
+        "pull-gfx4-G1-G0-1M",
+        "pull-gfx2-G1-G0-1M",
+    ]
+    assert names(plan(2, None, mark(pairs="G0-peers"), subexecutors="1,4")) == [
+        "push-gfx1-G0-peers-1M",
+        "push-gfx4-G0-peers-1M",
+    ]
+
+
+def test_what_is_one_case_takes_one_count_and_one_shape() -> None:
+    assert refusal(config_of, "1 0 (G0->G0->G1)", subexecutors="1,2").endswith(
+        "(G0->G0->G1 0 16M) leaves its SubExecutors open, which are 1,2: give one number"
+    )
+    assert names(config_of("1 4 (G0->G0->G1)", subexecutors="1,2")) == ["push-gfx4-G0-G1-16M"]
+    request = Request(resolve({"unroll": "1,2"}, {}, {}))
+    assert refusal(case_of, Transfer.push(0, 1, 4096), request, node()) == (
+        "(G0->G0->G1 0 4K) is one case, and block_threads or unroll ask for several: give one of each"
+    )
+    assert case_of(Transfer.push(0, 1, 4096, "dma"), request, node()).name == "push-dma-G0-G1-4K"
+
+
+def test_every_shape_of_a_kernel_is_a_case_and_in_its_name() -> None:
+    got = plan(2, None, mark(pairs="G0-G1", ops="push"), executors="gfx,dma", block_threads="0,512", unroll="1,8")
+    assert names(got) == [
+        "push-gfx-G0-G1-1M-u1",
+        "push-gfx-G0-G1-1M-u8",
+        "push-gfx-G0-G1-1M-b512-u1",
+        "push-gfx-G0-G1-1M-b512-u8",
+        "push-dma-G0-G1-1M",
+    ]
+    cases = [item.case for item in got.items if isinstance(item.case, Case)]
+    assert [(case.block_threads, case.unroll) for case in cases] == [(0, 1), (0, 8), (512, 1), (512, 8), (0, 0)]
+
+
+def test_the_best_count_is_searched_for_where_a_kernel_leaves_it_open() -> None:
+    asked = mark("G0->G0->G1", "(G0->G0->G1 4 0)", "G0->D0->G1", "(G0->G0->G1) (G1->G1->G0)", variant="x")
+    got = plan(2, None, asked, subexecutors="best")
+    assert names(got) == [
+        "push-gfx-G0-G1-1M-best-x",
+        "push-gfx4-G0-G1-1M-x",
+        "push-dma-G0-G1-1M-x",
+        "push-gfx-G0+G1-G1+G0-1M-best-x",
+    ]
+
+
+def test_pairs_in_words() -> None:
+    asked = mark(pairs="each-N,N-each,first-others,each-itself,local", executors="gfx,dma", ops="push,local")
+    assert names(plan(3, (0, 2), asked, gpus="0,2")) == [
+        "push-gfx-G0-G2-1M",
+        "push-dma-G0-G2-1M",
+        *(f"local-gfx-{ends}-1M" for ends in ("G0-N", "G2-N", "N-G0", "N-G2", "G0-G0", "G2-G2")),
+        "local-dma-G0-G0-1M",
+        "local-dma-G2-G2-1M",
+    ]
+
+
+def test_local_copies_are_made_where_they_are_asked_for() -> None:
+    asked = mark(pairs="first-others,local", executors="dma", ops="push,local")
+    assert names(plan(8, None, asked)) == ["push-dma-G0-G1-1M"]
+    assert names(plan(8, None, asked, local_copies="yes")) == ["push-dma-G0-G1-1M", "local-dma-G0-G0-1M"]
+    assert names(plan(3, None, asked, gpus="all")) == ["push-dma-G0-G1-1M", "push-dma-G0-G2-1M"]
+    assert skips(plan(1, None, asked)) == {"push-dma-too-few-gpus": "push needs 2 GPUs; selected: 0"}
+
+
+def test_several_memories_of_an_end_are_for_those_who_take_them() -> None:
+    asked = mark(pairs="first-first+second,first+second-first", ops="push,pull,local,relay")
+    assert names(plan(3, None, asked, executors="gfx,dma,batch,cpu")) == [
+        "push-gfx-G0-G0G1-1M",
+        "push-dma-G0-G0G1-1M",
+        "push-batch-G0-G0G1-1M",
+        "pull-gfx-G0G1-G0-1M",
+    ]
+
+
+def test_a_relay_of_several_ends_is_run_beside_none_of_them() -> None:
+    asked = mark(pairs="G0-G1+G2", ops="relay", executors="gfx")
+    assert names(plan(4, None, asked)) == ["relay-gfx-G0-G1G2-1M-at-G3"]
+
+
+def test_defaults_of_an_emulated_node_come_before_the_others() -> None:
+    asked = mark(defaults={"sizes": "1K", "samples": 9}, emulated_defaults={"sizes": "2K"}).mark
+    real, emulated = (request_from_marks(Settings(), [asked], emulated=emulated) for emulated in (False, True))
+    assert (real.settings.sizes, emulated.settings.sizes) == ((1024,), (2048,))
+    assert real.settings.samples == emulated.settings.samples == 9
+    given_else = request_from_marks(resolve({"sizes": "4K"}, {}, {}), [asked], emulated=True)
+    assert given_else.settings.sizes == (4096,)
+
+
+def test_a_table_is_one_that_there_is() -> None:
+    assert request_from_marks(Settings(), [mark(table="scaling").mark]).table == "scaling"
+    assert refusal(plan, 2, None, mark(table="none")) == (
+        "@pytest.mark.transferbench(table='none'): use bmasweep, gfxsweep, hbm, healthcheck, scaling, smoketest"
+    )
 
 
 def test_a_case_is_measured_as_asked() -> None:

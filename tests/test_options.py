@@ -19,6 +19,7 @@ from pytest_transferbench.options import (
     environment_lines,
     mark_text,
     resolve,
+    with_defaults,
     with_mark,
 )
 from tests.refusals import refusal, refuses
@@ -53,7 +54,13 @@ def test_nothing_given_is_the_defaults() -> None:
         ("samples", "10", {"samples": 10}),
         ("sub_iterations", "64", {"sub_iterations": 64}),
         ("warmups", "0", {"warmups": 0}),
-        ("subexecutors", "8", {"subexecutors": 8}),
+        ("subexecutors", "8", {"subexecutors": (8,)}),
+        ("subexecutors", "1, 2,4", {"subexecutors": (1, 2, 4)}),
+        ("subexecutors", "1..4,8..64:2", {"subexecutors": (1, 2, 3, 4, 8, 16, 32, 64)}),
+        ("subexecutors", "Best", {"subexecutors": (0,), "best_subexecutors": True}),
+        ("block_threads", "64,1024", {"block_threads": (64, 1024)}),
+        ("unroll", "1..3,32", {"unroll": (1, 2, 3, 32)}),
+        ("local_copies", "yes", {"local_copies": True}),
         ("offset", "4K", {"byte_offset": 4096}),
         ("validate", "each", {"validate": "each"}),
         ("warm_cold", "1.2", {"warm_cold": 1.2}),
@@ -96,6 +103,17 @@ def test_every_option_is_read(name: str, text: str, fields: dict[str, object]) -
         ("samples", "-5", "bad count '-5'"),
         ("samples", "2.5", "bad count"),
         ("warmups", "x", "bad count 'x': use a whole number from 0"),
+        ("subexecutors", "1,x", "bad count 'x': use whole numbers, such as 1,2,4 or 1..32 or 1..32:2"),
+        ("subexecutors", "1,1..2", "count 1 comes up twice"),
+        ("subexecutors", "4..2", "bad range '4..2': write the smaller count first, and a factor of 2 or more"),
+        ("subexecutors", "1..8:1", "a factor of 2 or more"),
+        ("subexecutors", "0..8:2", "a factor of 2 or more"),
+        ("subexecutors", "1..9999", "more than 1024 counts: give fewer"),
+        ("subexecutors", "1,best", "bad count 'best'"),
+        ("block_threads", "100", "bad block_threads 100: use a multiple of 64 up to 1024, or 0 (chosen)"),
+        ("block_threads", "1088", "bad block_threads 1088"),
+        ("unroll", "33", "bad unroll 33: use 1 to 32, or 0 (chosen)"),
+        ("local_copies", "maybe", "use yes, no"),
         ("offset", "2", "use a multiple of 4"),
         ("validate", "never", "use end, each, off"),
         ("warm_cold", "1", "use a number above 1"),
@@ -134,8 +152,8 @@ def test_a_refusal_names_the_place_the_text_came_from() -> None:
 
 
 def test_blocks_that_no_transfer_may_have_are_refused_as_an_option() -> None:
-    assert resolve({"subexecutors": "999999"}, {}, {}).subexecutors == 999_999
-    assert refusal(resolve, {"subexecutors": "1000000"}, {}, {}).endswith("use a whole number from 0 to 999999")
+    assert resolve({"subexecutors": "999999"}, {}, {}).subexecutors == (999_999,)
+    assert refusal(resolve, {"subexecutors": "1000000"}, {}, {}).endswith("use whole numbers from 0 to 999999, or best")
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
@@ -174,7 +192,11 @@ def test_a_worse_text_further_away_does_not_matter() -> None:
         ("NUM_ITERATIONS", "7", {"samples": 7}),
         ("NUM_SUBITERATIONS", "8", {"sub_iterations": 8}),
         ("NUM_WARMUPS", "5", {"warmups": 5}),
-        ("NUM_GPU_SE", "16", {"subexecutors": 16}),
+        ("NUM_GPU_SE", "16", {"subexecutors": (16,)}),
+        ("GFX_BLOCK_SIZE", "512", {"block_threads": (512,)}),
+        ("GFX_UNROLL", "8", {"unroll": (8,)}),
+        ("LOCAL_COPY", "1", {"local_copies": True}),
+        ("LOCAL_COPY", "0", {"local_copies": False}),
         ("BYTE_OFFSET", "128", {"byte_offset": 128}),
         ("ALWAYS_VALIDATE", "-1", {"validate": "off"}),
         ("ALWAYS_VALIDATE", "0", {"validate": "end"}),
@@ -194,6 +216,10 @@ def test_an_environment_name_that_was_overruled_is_not_said_to_be_used() -> None
 
 def test_an_empty_environment_name_is_not_given() -> None:
     assert resolve({}, {"NUM_WARMUPS": ""}, {}) == Settings()
+
+
+def test_a_truth_value_of_transferbench_is_a_number() -> None:
+    assert refusal(resolve, {}, {"LOCAL_COPY": "yes"}, {}) == "LOCAL_COPY=yes: use 0 (no) or 1 (yes)"
 
 
 @pytest.mark.parametrize("text", ["-5", "0", "x"])
@@ -233,10 +259,36 @@ def test_a_mark_takes_lists_and_numbers_as_well() -> None:
 
 def test_an_unknown_mark_keyword_is_named() -> None:
     assert refusal(with_mark, Settings(), {"size": "4M"}) == (
-        "@pytest.mark.transferbench has no keyword 'size': use config, control, executors, floor_gbps, iterations, "
-        "ll_blocks, loopback, messages, offset, ops, pairs, protocols, ring_memory, rotate, samples, sizes, "
-        "sub_iterations, subexecutors, timeout, validate, variant, warm_cold, warmups"
+        "@pytest.mark.transferbench has no keyword 'size': use block_threads, config, control, defaults, "
+        "emulated_defaults, executors, floor_gbps, iterations, ll_blocks, loopback, messages, offset, ops, pairs, "
+        "protocols, ring_memory, rotate, samples, sizes, sub_iterations, subexecutors, table, timeout, unroll, "
+        "validate, variant, warm_cold, warmups"
     )
+
+
+def test_defaults_of_a_mark_give_way_to_whatever_else_is_given() -> None:
+    defaults = {"sizes": "1K", "subexecutors": [1, 2], "samples": 7}
+    given_else = resolve({"sizes": "4M"}, {"NUM_ITERATIONS": "3"}, {"subexecutors": "8"})
+    assert with_defaults(given_else, defaults, "defaults") == given_else
+    got = with_defaults(Settings(), defaults, "defaults")
+    assert (got.sizes, got.subexecutors, got.samples) == ((1024,), (1, 2), 7)
+    assert got.sources["sizes"] == "the mark's defaults"
+    assert with_defaults(got, {"sizes": "2K"}, "defaults") == got, "the first to say so counts"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("4M", "@pytest.mark.transferbench(defaults='4M'): give a dict, such as dict(sizes='4M')"),
+        (
+            {"pairs": "gpu"},
+            "@pytest.mark.transferbench(defaults=...) has no keyword 'pairs': use block_threads, config",
+        ),
+        ({"sizes": "4Q"}, "@pytest.mark.transferbench(sizes='4Q'): bad size"),
+    ],
+)
+def test_defaults_that_are_none_are_refused(value: object, says: str) -> None:
+    assert refusal(with_defaults, Settings(), value, "defaults").startswith(says)
 
 
 def test_a_mark_value_is_refused_like_an_option() -> None:

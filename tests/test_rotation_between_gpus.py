@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rotation_study import SWEPT, UNPROVED, figures, mutated, study
+from tests.study import SWEPT, UNPROVED, figures, mutated, study
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rotation_study import ROOT, SWEPT, UNPROVED, Figures, figures, mutated, study
+from tests.study import ROOT, SWEPT, UNPROVED, Figures, figures, mutated, study
 
 pytestmark = [
     pytest.mark.slow,

@@ -38,6 +38,7 @@ class DeviceContext:
         self.runtime = runtime
         self.device = device
         self.stream = runtime.open_stream(device.index)
+        self.waking = runtime.create_event(device.index)
         self.start = runtime.create_event(device.index)
         self.stop = runtime.create_event(device.index)
         self.results = runtime.allocate(Memory("G", device.index), RESULT_BYTES)
@@ -87,6 +88,7 @@ class DeviceContext:
         """Wait for the stream and give everything back that can be; raises nothing."""
         insist(self.synchronize)
         insist(lambda: self.runtime.free(self.results))
+        insist(lambda: self.runtime.destroy_event(self.waking))
         insist(lambda: self.runtime.destroy_event(self.start))
         insist(lambda: self.runtime.destroy_event(self.stop))
         for stream in (self.stream, self._second_stream):

@@ -56,7 +56,7 @@ class Lease:
         for end in self.owners:
             bench.connect(transfer.executor.owner, end)
         self.plan = _plan(case, bench.node)
-        self.geometry = executors.geometry_of(transfer, bench.node)
+        self.geometry = executors.geometry_of(transfer, bench.node, case.block_threads, case.unroll)
         self.legs = [Leg(bench, each, self.plan, number) for number, each in enumerate(transfer.transfers)]
         self.warnings += dict.fromkeys(warning for leg in self.legs for warning in leg.warnings)
         copies = self._copies()

@@ -32,6 +32,8 @@ LAUNCHES = 4
 """Launches of a message case: the trial, and the timed one, which is tried three times."""
 EMULATED_MESSAGE_BYTES_PER_SECOND = 2e6
 """Below what an emulated node sends on one busy CPU."""
+SEARCHED = 24
+"""Times that a case is measured whose best number of SubExecutors is searched for: more than any GPU has candidates."""
 COPIES = 6
 """Copies a sample, taking in its warm-ups: only small sizes have more, and those are quick."""
 
@@ -57,7 +59,7 @@ def _seconds_of(case: AnyCase, node: Node | None) -> float:
     copied = ARMS * case.samples * COPIES * case.sub_iterations * moved
     caches = sum(_cache_bytes(node, memory) for memory in (*transfer.sources, *transfer.destinations))
     evicted = 2 * case.samples * caches
-    return (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND
+    return (SEARCHED if case.best else 1) * (copied + evicted) / PESSIMISTIC_BYTES_PER_SECOND
 
 
 def _cache_bytes(node: Node | None, memory: Memory) -> int:

@@ -120,12 +120,14 @@ def judge(
     ceiling: Ceiling | None,
     limits: Limits = DEFAULT_LIMITS,
     floor_gbps: float | None = None,
+    floor_source: str = "",
 ) -> tuple[Finding, ...]:
     """Return every verdict that ``measurement`` deserves, the most important first; at least one.
 
     ``ceiling`` is what the way can carry, ``None`` where nobody knows; ``floor_gbps`` is a user's lower bound of the
-    steady median in GB/s. Bandwidth is judged only where the data arrived and the samples are valid. Raises
-    ``ValueError`` for a floor that is no positive number and for a fault of no known verdict.
+    steady median in GB/s, ``floor_source`` says in words where it comes from. Bandwidth is judged only where the data
+    arrived and the samples are valid. Raises ``ValueError`` for a floor that is no positive number and for a fault of
+    no known verdict.
     """
     if floor_gbps is not None and not 0 < floor_gbps < math.inf:
         raise ValueError(f"bad floor {floor_gbps}: use a positive number of GB/s")
@@ -133,7 +135,7 @@ def judge(
     if not findings:
         findings += _impossible(measurement, ceiling)
         findings += _contaminated(measurement, limits)
-        findings += _slow(measurement, floor_gbps)
+        findings += _slow(measurement, floor_gbps, floor_source)
     if not findings:
         return (NEW,)
     order = list(FAILING)
@@ -245,11 +247,12 @@ def _slices(measurement: Measurement) -> str:
     return f"{slices}, {'too few for rotation' if method['rotate_bytes'] else 'rotation off'}"
 
 
-def _slow(measurement: Measurement, floor_gbps: float | None) -> Iterator[Finding]:
+def _slow(measurement: Measurement, floor_gbps: float | None, source: str) -> Iterator[Finding]:
     if floor_gbps is not None and measurement.gbps < floor_gbps:
         said, floor = told_apart(measurement.gbps, floor_gbps)
         percent = 100 * (1 - measurement.gbps / floor_gbps)
-        yield Finding("SLOW", f"{said} is {percent:.1f} % under the floor of {floor}", fails=True)
+        why = f" ({source})" if source else ""
+        yield Finding("SLOW", f"{said} is {percent:.1f} % under the floor of {floor}{why}", fails=True)
 
 
 def _figures(measurement: Measurement) -> str:

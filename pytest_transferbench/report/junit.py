@@ -27,6 +27,8 @@ def properties(record: Record) -> list[tuple[str, object]]:
         found.append(("transfer_control", "true"))
     if record["emulated"]:
         found.append(("transfer_emulated", record["emulated"]))
+    if record.best_subexecutors:
+        found.append(("transfer_best_subexecutors", record.best_subexecutors))
     if record.has_bandwidth and record["op"] == "pingpong":
         found += [(f"transfer_{_HALF_ROUND_TRIP}{name}", record.figure(name)) for name in _OF_MESSAGES]
     elif record.has_bandwidth:

@@ -12,8 +12,8 @@ def matrix_lines(cells: Mapping[tuple[str, str], str]) -> list[str]:
 
     Only ends that occur have a row or a column; a pair that was not measured shows a dash.
     """
-    rows = sorted({source for source, _ in cells}, key=_place)
-    columns = sorted({destination for _, destination in cells}, key=_place)
+    rows = sorted({source for source, _ in cells}, key=place)
+    columns = sorted({destination for _, destination in cells}, key=place)
     first = max(len(_CORNER), *(len(row) for row in rows))
     width = max(6, *(len(cell) for cell in cells.values()), *(len(column) for column in columns))
     lines = [f"{_CORNER:>{first}} " + " ".join(f"{column:>{width}}" for column in columns)]
@@ -23,7 +23,7 @@ def matrix_lines(cells: Mapping[tuple[str, str], str]) -> list[str]:
     return lines
 
 
-def _place(name: str) -> tuple[bool, str, int]:
-    """The host first, then GPUs by index: G2 before G10."""
+def place(name: str) -> tuple[bool, str, int]:
+    """Return what memories are sorted by: the host first, then GPUs by index, G2 before G10."""
     letter, digits = name[:1], name[1:]
     return letter != "C", letter, int(digits) if digits.isdigit() else -1

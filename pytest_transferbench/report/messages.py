@@ -60,7 +60,7 @@ def _status(record: Record) -> str:
     if not record.has_bandwidth:
         return f"[{record.verdict}]"
     data = "[OK]" if record["validated"] else "[NOT CHECKED]"
-    return f"{data} {record.verdict}" if any(finding["fails"] for finding in record["verdicts"]) else data
+    return f"{data} {record.verdict}" if record.fails else data
 
 
 def _more(record: Record) -> str:

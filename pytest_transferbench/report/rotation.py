@@ -66,7 +66,7 @@ def _why_inflated(controls: Iterable[Record]) -> str:
 
 def _transfer(record: Record) -> tuple[object, ...]:
     method = record["method"]
-    return record["key"].partition("/")[0], record["transfer"], method["sub_iterations"], method["byte_offset"]
+    return record.suite, record["transfer"], method["sub_iterations"], method["byte_offset"]
 
 
 def _caption(record: Record) -> str:
@@ -91,11 +91,7 @@ def _row(*cells: str) -> str:
 
 def _notes(off: Record, on: Record) -> Iterator[str]:
     both = ("off", off), ("on", on)
-    yield ", ".join(f"{name} {record.verdict}" for name, record in both if _fails(record))
+    yield ", ".join(f"{name} {record.verdict}" for name, record in both if record.fails)
     shares = [(name, record.link_share) for name, record in both]
     seen = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares if share is not None)
     yield f"links {on.link_way} {seen} of the bytes claimed" if seen else ""
-
-
-def _fails(record: Record) -> bool:
-    return any(finding["fails"] for finding in record["verdicts"])

@@ -11,6 +11,7 @@ from typing import Any
 from pytest_transferbench.report.matrix import matrix_lines
 from pytest_transferbench.report.messages import message_lines, message_row
 from pytest_transferbench.report.rotation import Study, not_judged
+from pytest_transferbench.report.tables import table_lines, table_of
 from pytest_transferbench.report.transport import Record, headline, records
 from pytest_transferbench.transfer import TransferOrTest, format_size, parse_transfers, together
 
@@ -33,7 +34,8 @@ def live_status(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | N
         figure = f"{1e6 * record.figure('seconds'):9.2f} us half round trip"
     elif record["protocol"]:
         figure = f"{1e6 * record.figure('seconds'):9.2f} us {float(record.gbps):8.3f} GB/s"
-    word = f"PASSED {figure}{' control' if record['control'] else ''}"
+    best = f" with {record.best_subexecutors} SubExecutors" if record.best_subexecutors else ""
+    word = f"PASSED {figure}{best}{' control' if record['control'] else ''}"
     return "passed", ".", (word, {"green": True})
 
 
@@ -64,12 +66,13 @@ class Results:
         """Return the summary: matrices, the items' details with ``-v``, and whatever needs a reader's eye."""
         judged = [record for record in self._all() if record["judged"]]
         measured = [record for record in judged if not record["protocol"]]
-        study = Study(self._all())
+        study = Study(record for record in self._all() if not table_of(record))
         lines: list[str] = []
         if verbosity >= 0:
             lines += study.lines()
             lines += message_lines((record for record in judged if record["protocol"]), verbosity)
-            for group in _groups(record for record in measured if not study.shows(record)):
+            lines += table_lines(measured)
+            for group in _groups(r for r in measured if not study.shows(r) and not table_of(r)):
                 lines += [*_matrix(group), ""]
         if verbosity > 0 and measured:
             lines += [*map(_detail, measured), *_clocks(measured), ""]
@@ -130,9 +133,8 @@ def _groups(measured: Iterable[Record]) -> Iterator[list[Record]]:
     taken: Counter[tuple[object, ...]] = Counter()
     for record in measured:
         transfer = _transfer(record)
-        suite = record["key"].partition("/")[0]
-        shape = transfer.op, transfer.by_in_name, transfer.nbytes
-        group = suite, *shape, _at_the_same_time(record), _variant(record)
+        shape = transfer.op, _by(record), transfer.nbytes
+        group = record.suite, *shape, _at_the_same_time(record), _variant(record)
         groups[*group, taken[*group, _ends(record)]].append(record)
         taken[*group, _ends(record)] += 1
     yield from groups.values()
@@ -147,7 +149,7 @@ def _matrix(group: list[Record]) -> list[str]:
         for ends, record in by_ends.items()
     }
     return [
-        f"{first.op} {first.by_in_name} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, "
+        f"{first.op} {_by(group[0])} {format_size(first.nbytes)}{_variant(group[0])}{_at_the_same_time(group[0])}, "
         "GB/s (steady median; rows SRC, columns DST)",
         *([caption] if caption else []),
         *matrix_lines(cells),
@@ -162,6 +164,12 @@ def _ends(record: Record) -> tuple[str, str]:
 
 def _transfer(record: Record) -> TransferOrTest:
     return together(parse_transfers(record["transfer"]))
+
+
+def _by(record: Record) -> str:
+    """Who moved the bytes; where the best number of SubExecutors was searched for, it differs from cell to cell."""
+    transfer = _transfer(record)
+    return transfer.by if record.best_subexecutors else transfer.by_in_name
 
 
 def _variant(record: Record) -> str:

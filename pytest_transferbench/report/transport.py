@@ -28,6 +28,16 @@ class Record(dict[str, Any]):
         return str(self["key"]).partition("/")[2]
 
     @property
+    def suite(self) -> str:
+        """The module that measured it."""
+        return str(self["key"]).partition("/")[0]
+
+    @property
+    def fails(self) -> bool:
+        """Whether any verdict is one that fails."""
+        return any(finding["fails"] for finding in self["verdicts"])
+
+    @property
     def verdict(self) -> str:
         """The verdict's word; the most important one where there are several."""
         return str(self["verdicts"][0]["verdict"]) if self["verdicts"] else "NEW"
@@ -62,6 +72,12 @@ class Record(dict[str, Any]):
         if counted is None or self["link_class"] in ("local", "host") or not counted["claimed"]:
             return None
         return float(counted[self.link_way] / counted["claimed"])
+
+    @property
+    def best_subexecutors(self) -> int | None:
+        """The number of SubExecutors that a search found best; ``None`` where nobody searched."""
+        best: int | None = self["context"].get("best_subexecutors")
+        return best
 
     @property
     def gbps(self) -> GBps:

@@ -13,6 +13,7 @@ import pytest
 from pytest_transferbench.cases import Request, case_of, link_class_of, missing, places_of, read_transfer
 from pytest_transferbench.measurement import Fault, Measurement
 from pytest_transferbench.session import run as session_run
+from pytest_transferbench.session.best import measure_best
 from pytest_transferbench.session.run import Run
 from pytest_transferbench.transfer import AnyCase, AnyTransfer, Case, MessageCase
 
@@ -58,11 +59,13 @@ class ItemBench:
         data: Any = None,
         judge: bool = True,
         floor_gbps: float | None = None,
+        floor_source: str = "",
     ) -> Measurement:
         """Measure ``transfer``, check its data and judge the figures.
 
         ``transfer`` is a Transfer, a Test, or the notation of one, or a Message. ``data`` is an array of the user's own
-        to be moved in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's. With
+        to be moved in the place of the filled one. ``floor_gbps`` is in GB/s and replaces the mark's; ``floor_source``
+        says in words where it comes from. With
         ``judge=False``, and always for a control, nothing is raised for the figures: they are in ``.verdicts``, and
         stay out of matrix and baseline. Raises a subclass of ``AssertionError`` for the first failing verdict,
         ``ValueError`` in one line for anything that names no Transfer; fails in one line for a second judged call in
@@ -72,7 +75,7 @@ class ItemBench:
         if judge and self._judged:
             pytest.fail("this item was judged already: one judged transferbench(...) call an item", pytrace=False)
         try:
-            case = self._case_of(transfer, floor_gbps)
+            case = self._case_of(transfer, floor_gbps, floor_source)
         except ValueError as error:
             # Raised anew so that the user's own line is the last one shown, not that of a parser.
             raise ValueError(str(error)) from None
@@ -90,7 +93,7 @@ class ItemBench:
     def adopt(self, transfer: object) -> None:
         """Take what the test's own ``parametrize`` gave as this item's, if it is something that can be measured."""
         if isinstance(transfer, AnyTransfer | str):
-            self.case = self._case_of(transfer, None)
+            self.case = self._case_of(transfer)
 
     def lease(self, stack: ExitStack) -> Lease:
         """Lease the buffers of this item's own case till ``stack`` ends; the same Transfer is then measured in them.
@@ -102,6 +105,12 @@ class ItemBench:
             pytest.fail("transfer_buffers needs the argument transfer, parametrized by transferbench", pytrace=False)
         if isinstance(self.case, MessageCase):
             pytest.fail("transfer_buffers has the buffers of Transfers; a Message brings its own", pytrace=False)
+        if self.case.best:
+            pytest.fail(
+                "transfer_buffers are those of one number of SubExecutors; the best one is found in several: give a "
+                "number, such as --transfer-subexecutors=8",
+                pytrace=False,
+            )
         from pytest_transferbench.runtime import RuntimeFault
 
         denied = None
@@ -115,7 +124,7 @@ class ItemBench:
         stack.callback(setattr, self, "_lease", None)
         return lease
 
-    def _case_of(self, transfer: AnyTransfer | str, floor_gbps: float | None) -> AnyCase:
+    def _case_of(self, transfer: AnyTransfer | str, floor_gbps: float | None = None, floor_source: str = "") -> AnyCase:
         __tracebackhide__ = True  # a skip names the last line that is shown
         settings = self._request.settings
         if isinstance(transfer, str):
@@ -135,7 +144,11 @@ class ItemBench:
             reason = reason or session_run.unsupported(case, self._run.node)
             if reason is not None:
                 pytest.skip(reason)
-        return case if floor_gbps is None else dataclasses.replace(case, floor_gbps=floor_gbps)
+        if floor_gbps is None:
+            return case
+        if isinstance(case, MessageCase):
+            return dataclasses.replace(case, floor_gbps=floor_gbps)
+        return dataclasses.replace(case, floor_gbps=floor_gbps, floor_source=floor_source)
 
     def _measure(self, case: AnyCase, data: Any) -> Measurement:
         __tracebackhide__ = True
@@ -144,11 +157,16 @@ class ItemBench:
         bench, key = self._run.bench(), self._key(case)
         if isinstance(case, Case) and self._lease is not None and self._lease[0].transfer == case.transfer:
             return bench.measure(self._lease[1], key=key, data=data)
+
+        def leased(case: Case) -> Measurement:
+            __tracebackhide__ = True
+            with bench.lease(case) as lease:
+                return bench.measure(lease, key=key, data=data)
+
         try:
             if isinstance(case, MessageCase):
                 return session_run.measure_message(bench, case, key)
-            with bench.lease(case) as lease:
-                return bench.measure(lease, key=key, data=data)
+            return measure_best(case, self._run.node, leased) if case.best else leased(case)
         except RuntimeFault as fault:
             return self._not_leased(case, fault)
 
@@ -189,9 +207,16 @@ class ItemBench:
 
         limits = _limits(case)
         ceiling, source = self._run.ceiling(case.transfer)
-        findings = judge(measurement, ceiling=ceiling, limits=limits, floor_gbps=case.floor_gbps)
+        floor_source = case.floor_source if isinstance(case, Case) else ""
+        findings = judge(
+            measurement, ceiling=ceiling, limits=limits, floor_gbps=case.floor_gbps, floor_source=floor_source
+        )
         self.limits = ItemLimits(limits_for(measurement, limits))
-        known = {"ceiling_gbps": ceiling.gbps if ceiling else None, "ceiling": source}
+        known: dict[str, Any] = {"ceiling_gbps": ceiling.gbps if ceiling else None, "ceiling": source}
+        if case.floor_gbps is not None:
+            known |= {"floor_gbps": case.floor_gbps, "floor": floor_source}
+        if self._request.table:
+            known["table"] = self._request.table
         measurement = dataclasses.replace(measurement, verdicts=findings, context={**measurement.context, **known})
         if not any(finding.fails for finding in findings):
             self._run.ceilings.record(measurement)

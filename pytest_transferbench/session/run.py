@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,12 +19,14 @@ from pytest_transferbench.cases import (
     default_sizes,
     for_node,
     read_config,
+    request_from_marks,
     selected_gpus,
 )
 from pytest_transferbench.isolation import xdist
 from pytest_transferbench.measurement import Measurement
 from pytest_transferbench.node import Node
 from pytest_transferbench.options import MARK, Settings
+from pytest_transferbench.session.best import TRIAL_SAMPLES, candidates
 from pytest_transferbench.transfer import AnyCase, AnyTransfer, Config, MessageCase
 
 if TYPE_CHECKING:
@@ -74,9 +77,13 @@ def estimate_seconds(case: AnyCase, node: Node) -> float:
     """Return about how long ``case`` takes."""
     from pytest_transferbench import engine, latency
 
-    return (
-        latency.estimate_seconds(case, node) if isinstance(case, MessageCase) else engine.estimate_seconds(case, node)
-    )
+    if isinstance(case, MessageCase):
+        return latency.estimate_seconds(case, node)
+    once = engine.estimate_seconds(case, node)
+    if not case.best:
+        return once
+    trial = engine.estimate_seconds(replace(case, samples=min(case.samples, TRIAL_SAMPLES)), node)
+    return once + len(candidates(case.transfer, node)) * trial
 
 
 def measure_message(bench: Bench, case: MessageCase, key: str) -> Measurement:
@@ -149,6 +156,10 @@ class Run:
         """Return what the controller hands every worker: plain data only."""
         node = json.dumps(self.node.to_json()) if self.resolved else None
         return {"node": node, "refusal": self.refusal}
+
+    def request(self, marks: Iterable[pytest.Mark]) -> Request:
+        """Return what a function asks for on this node through its marks; raises ``ValueError`` in one line."""
+        return request_from_marks(self.settings, marks, emulated=self.node.emulated is not None)
 
     def plan(self, request: Request) -> Plan:
         """Return the cases of one function, and remember them; raises ``ValueError`` in one line."""

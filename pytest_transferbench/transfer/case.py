@@ -24,6 +24,10 @@ NOMINAL_GBPS: Mapping[str, int] = {
 LONGEST_WAIT_SECONDS = 86400
 """No wait is worth more than a day."""
 
+THREADS_STEP, MAX_BLOCK_THREADS = 64, 1024
+MAX_UNROLL = 32
+"""TransferBench's bounds of GFX_BLOCK_SIZE and GFX_UNROLL."""
+
 MIN_COPIES = 4
 MAX_COPIES = 250
 """With the gate, stamps and events a stream then holds at most 256 operations."""
@@ -57,8 +61,10 @@ class Case:
     ``warmups`` is the least number of untimed copies. ``rotate_bytes`` is the rotation budget in bytes, ``None``
     chosen by the caches, 0 off; ``byte_offset`` moves every buffer's start. ``validate`` looks at the data at the
     ``end``, after ``each`` sample, or not at all (``off``). ``floor_gbps`` and ``warm_cold_limit`` replace the limits
-    of the judge. A ``control`` shows an artefact on purpose and never becomes a baseline. Raises ``ValueError`` in
-    one line.
+    of the judge; ``floor_source`` says in words where the floor comes from. A ``control`` shows an artefact on purpose
+    and never becomes a baseline. ``block_threads`` and ``unroll`` shape a kernel: threads of a block, and 16-byte loads
+    that each keeps in flight; 0 leaves them to the architecture. With ``best`` the number of SubExecutors is searched
+    for first. Raises ``ValueError`` in one line.
     """
 
     transfer: TransferOrTest
@@ -72,12 +78,24 @@ class Case:
     floor_gbps: float | None = None
     warm_cold_limit: float | None = None
     control: bool = False
+    block_threads: int = 0
+    unroll: int = 0
+    best: bool = False
+    floor_source: str = ""
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("sub_iterations", 1), ("warmups", 0), ("byte_offset", 0)):
             _check_count(self, name, least)
         if self.byte_offset % 4:
             raise ValueError(f"bad byte_offset {self.byte_offset}: use a multiple of 4")
+        for name, check in (("block_threads", check_block_threads), ("unroll", check_unroll)):
+            _check_count(self, name, 0)
+            check(getattr(self, name))
+        if self.best and not can_be_searched(self.transfer):
+            raise ValueError(
+                f"best of {self.transfer.notation()}: the best number of SubExecutors is searched for where all is gfx "
+                "and leaves it open (0)"
+            )
         if self.rotate_bytes is not None:
             _check_count(self, "rotate_bytes", 0, "0 (off) or more, or None to let the caches decide")
         _check_judging(self.validate, floor_gbps=self.floor_gbps, warm_cold_limit=self.warm_cold_limit)
@@ -86,8 +104,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The case's id: :meth:`Transfer.case_name` with this variant."""
-        return self.transfer.case_name(self.variant)
+        """The case's id: :meth:`Transfer.case_name` with a kernel's shape, ``b512-u8``, ``best``, and this variant."""
+        if not (self.block_threads or self.unroll or self.best):
+            return self.transfer.case_name(self.variant)
+        shape = [f"{letter}{count}" for letter, count in (("b", self.block_threads), ("u", self.unroll)) if count]
+        return self.transfer.case_name(
+            "-".join([*shape, *(["best"] if self.best else []), *filter(None, [self.variant])])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +158,32 @@ class MessageCase:
     def blocks(self) -> int:
         """Blocks of each side."""
         return self.transfer.protocol.blocks(self.transfer.nbytes, self.most_blocks)
+
+
+def can_be_searched(transfer: TransferOrTest) -> bool:
+    """Tell whether the best number of SubExecutors of ``transfer`` can be searched for."""
+    return all(each.executor.kind == "G" and not each.subexecutors for each in transfer.transfers)
+
+
+def candidate_subexecutors(most: int) -> tuple[int, ...]:
+    """Return the numbers of SubExecutors that a search tries: two in every doubling, and ``most``."""
+    powers = [1 << shift for shift in range(most.bit_length())]
+    tried = {most, *powers, *(3 * power // 2 for power in powers[1:])}
+    return tuple(sorted(count for count in tried if count <= most))
+
+
+def check_block_threads(count: int) -> None:
+    """Raise ``ValueError`` in one line for threads that no block may have; 0 is the architecture's own."""
+    if count % THREADS_STEP or not 0 <= count <= MAX_BLOCK_THREADS:
+        raise ValueError(
+            f"bad block_threads {count}: use a multiple of {THREADS_STEP} up to {MAX_BLOCK_THREADS}, or 0 (chosen)"
+        )
+
+
+def check_unroll(count: int) -> None:
+    """Raise ``ValueError`` in one line for more loads in flight than a thread keeps; 0 is the architecture's own."""
+    if not 0 <= count <= MAX_UNROLL:
+        raise ValueError(f"bad unroll {count}: use 1 to {MAX_UNROLL}, or 0 (chosen)")
 
 
 AnyCase = Case | MessageCase

@@ -12,7 +12,7 @@ from pytest_transferbench.engine import Bench
 from pytest_transferbench.engine.executors import geometry_of, unsupported
 from pytest_transferbench.engine.executors.batch import CUT_BYTES, cuts
 from pytest_transferbench.node import Node
-from pytest_transferbench.transfer import Executor, Memory, Transfer
+from pytest_transferbench.transfer import Executor, Memory, Transfer, parse_transfer
 from tests.engine.proof import KIB, MIB, measured
 
 
@@ -38,6 +38,16 @@ def test_batches_are_measured_and_proved(bench: Bench, pieces: int) -> None:
     assert (measurement.faults, measurement.wrong_words) == ((), 0)
     assert measurement.method["subexecutors"] == max(1, pieces)
     assert geometry_of(transfer, bench.node).subexecutors == max(1, pieces)
+
+
+@pytest.mark.parametrize("text", ["(G0->B0->G1 16 4K)", "(G0->D0->G1G2G3G4G5G6G7 1 4K)"])
+def test_what_wakes_the_links_is_no_part_of_the_hosts_clock(bench: Bench, text: str) -> None:
+    """It takes more than the clocks may differ by, where it is many copies."""
+    measurement = measured(bench, parse_transfer(text), rotate_bytes=0)
+    assert measurement.faults == ()
+    for arm in measurement.arms:
+        assert arm.rejected == ()
+        assert arm.host_seconds == pytest.approx(arm.event_seconds, abs=20e-6, rel=0.01)
 
 
 def test_small_pieces_are_said_to_be_blit_perhaps(bench: Bench) -> None:

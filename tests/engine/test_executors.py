@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from pytest_transferbench.engine import executors
+from pytest_transferbench.engine import Bench, executors
 from pytest_transferbench.engine.executors import file_of, geometry_of, unsupported
 from pytest_transferbench.node import HOST, Device, Link, LinkClass, Node, NumaNode
 from pytest_transferbench.transfer import Test, Transfer, parse_transfer, parse_transfers, together
 from pytest_transferbench.transfer.letters import EXECUTORS, ExecutorKind
+from tests.engine.proof import measured
 
 
 def node(
@@ -197,3 +198,21 @@ def test_every_letter_has_a_file_of_its_word(row: ExecutorKind) -> None:
     file = file_of(parse_transfer(f"{home}->{row.letter}0->{end}", 1 << 20))
     assert all(callable(getattr(file, name)) for name in ("geometry", "unsupported", "operations", "remark", "make"))
     assert inspect.getfile(file.make) == f"{Path(executors.__file__).parent}/{row.word}.py"
+
+
+def test_a_kernel_has_the_shape_that_is_asked_for() -> None:
+    pull = transfer("(G1->G0->G0 7 1M)")
+    assert geometry_of(pull, node()) == executors.Geometry(7, 256, 4)
+    assert geometry_of(pull, node(), 512) == executors.Geometry(7, 512, 4)
+    assert geometry_of(pull, node(), unroll=8) == executors.Geometry(7, 256, 8)
+    assert geometry_of(transfer("(G0->D0->G1 0 1M)"), node(), 512, 8) == executors.Geometry(1)
+
+
+@pytest.mark.parametrize("shape", [(64, 1), (1024, 32)])
+def test_bytes_arrive_whatever_the_kernels_shape(bench: Bench, shape: tuple[int, int]) -> None:
+    block_threads, unroll = shape
+    push = transfer("(G0->G0->G1 3 262156)")
+    measurement = measured(bench, push, block_threads=block_threads, unroll=unroll, rotate_bytes=600 << 10)
+    assert (measurement.faults, measurement.wrong_words) == ((), 0)
+    assert (measurement.method["block_threads"], measurement.method["unroll"]) == shape
+    assert measurement.digest != measured(bench, push, rotate_bytes=600 << 10).digest

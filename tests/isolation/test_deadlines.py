@@ -35,6 +35,11 @@ def test_more_samples_and_passes_have_more_time() -> None:
     assert seconds("64M") < seconds("64M", sub_iterations=8)
 
 
+def test_a_search_has_the_time_of_all_it_tries() -> None:
+    once, searched = seconds("64M") - BASE_SECONDS, seconds("64M", best=True) - BASE_SECONDS
+    assert searched == pytest.approx(24 * once)
+
+
 def test_all_transfers_of_a_test_have_their_time() -> None:
     one, seven = (
         deadline_seconds(Case(test), None, False)

@@ -426,3 +426,8 @@ def test_the_package_has_no_other_names() -> None:
     assert set(pytest_transferbench.__all__) <= set(dir(pytest_transferbench))
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = pytest_transferbench.nonsense
+
+
+def test_a_floor_says_where_it_comes_from() -> None:
+    findings = judge(measured(), ceiling=None, floor_gbps=500.0, floor_source="a paper")
+    assert findings[0].detail == "371.2 GB/s is 25.8 % under the floor of 500.0 GB/s (a paper)"

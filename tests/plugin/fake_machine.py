@@ -52,6 +52,8 @@ class FakeMachine:
     link_gbps: float | None = 400.0
     memory_bytes: int = 64 << 30
     gbps: float = 371.2
+    gbps_of: dict[str, float] = field(default_factory=dict)
+    """Those of single cases, by name."""
     cold_ratio: float = 1.0
     """Cold bandwidth over steady."""
     warm_ratio: float = 1.0
@@ -72,6 +74,8 @@ class FakeMachine:
     die: str | None = None
     """The name of the case whose measurement ends the process."""
     log: str | None = None
+    tell_samples: bool = False
+    """Whether the log says of every measurement how many samples it has, and when they are validated."""
 
     def say(self, line: str) -> None:
         if self.log:
@@ -108,6 +112,7 @@ class FakeMachine:
             why_no_gpu=self.why_no_gpu,
             driver="1.2.3",
             notes=("GPU_MAX_HW_QUEUES 4", "IOMMU off"),
+            batch_copy=True,
         )
 
     @staticmethod
@@ -145,6 +150,8 @@ class FakeBench:
         machine, case = self.machine, lease.case
         transfer = case.transfer
         self.machine.say(f"measure {case.name} data={data!r} floor={case.floor_gbps} rotate={case.rotate_bytes}")
+        if machine.tell_samples:
+            self.machine.say(f"samples {case.samples} validate={case.validate}")
         if machine.die == case.name:
             os.abort()
         if machine.hang == case.name:
@@ -166,8 +173,8 @@ class FakeBench:
             rotated=lease.plan.rotated,
             byte_offset=case.byte_offset,
             subexecutors=transfer.subexecutors or 8,
-            block_threads=256 if transfer.executor.kind == "G" else 0,
-            unroll=4,
+            block_threads=(case.block_threads or 256) if transfer.executor.kind == "G" else 0,
+            unroll=case.unroll or 4,
             source_kind=transfer.sources[0].kind,
             destination_kind=transfer.destinations[0].kind,
             gate="kernel",
@@ -201,7 +208,8 @@ class FakeBench:
         )
 
     def _arm(self, name: str, transfer: TransferOrTest, case: Case, ratio: float) -> Arm:
-        seconds = transfer.total_bytes / (self.machine.gbps * ratio * 1e9)
+        gbps = self.machine.gbps_of.get(case.name, self.machine.gbps)
+        seconds = transfer.total_bytes / (gbps * ratio * 1e9)
         rejected = ("host clock 70 us off",) * (self.machine.rejected if name == "steady" else 0)
         return Arm(name, 4, (seconds,) * case.samples, rejected=rejected)
 

@@ -535,7 +535,7 @@ def test_the_node_is_there_without_a_transfer(run: RunPytest, pytester: pytest.P
     [
         (
             "@pytest.mark.transferbench(size='4M')\ndef test_it(transfer, transferbench): pass",
-            "test_it: @pytest.mark.transferbench has no keyword 'size': use config, control, executors, *",
+            "test_it: @pytest.mark.transferbench has no keyword 'size': use block_threads, config, control, *",
         ),
         (
             "@pytest.mark.transferbench(sizes='4Q')\ndef test_it(transferbench): pass",

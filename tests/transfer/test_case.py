@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import os
 import subprocess
 import sys
@@ -12,8 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_transferbench.isolation.deadlines import SEARCHED
 from pytest_transferbench.node import LinkClass
-from pytest_transferbench.transfer import NOMINAL_GBPS, Case, Method, Transfer, copies_per_sample
+from pytest_transferbench.transfer import (
+    NOMINAL_GBPS,
+    Case,
+    Method,
+    Transfer,
+    copies_per_sample,
+    parse_transfers,
+    together,
+)
+from pytest_transferbench.transfer.case import candidate_subexecutors
 
 from ..refusals import refusal
 
@@ -75,6 +86,27 @@ def test_a_case_is_named_after_its_transfer_and_variant() -> None:
     assert len({Case(TRANSFER), Case(TRANSFER), Case(TRANSFER, samples=3)}) == 2
 
 
+def test_a_case_is_named_after_a_kernels_shape_too() -> None:
+    assert Case(TRANSFER, block_threads=512).name == "pull-gfx-G1-G0-64M-b512"
+    assert Case(TRANSFER, unroll=8, variant="x", best=True).name == "pull-gfx-G1-G0-64M-u8-best-x"
+
+
+@pytest.mark.parametrize("text", ["(G1->G0->G0 8 64M)", "(G0->D0->G1 0 64M)", "(G1->G0->G0) (C0->C0->C0)"])
+def test_best_is_a_kernels_that_leaves_its_number_open(text: str) -> None:
+    says = refusal(Case, together(parse_transfers(text, 4096)), best=True)
+    assert says.endswith("is searched for where all is gfx and leaves it open (0)")
+
+
+@given(st.integers(1, 4000))
+def test_a_search_tries_two_numbers_in_every_doubling_and_the_most(most: int) -> None:
+    tried = candidate_subexecutors(most)
+    assert (tried[0], tried[-1]) == (1, most)
+    assert list(tried) == sorted(set(tried))
+    assert all(after <= 2 * before for before, after in itertools.pairwise(tried))
+    assert len(tried) <= 2 * most.bit_length()
+    assert len(tried) < SEARCHED or most > 2048
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -99,6 +131,11 @@ def test_a_case_is_named_after_its_transfer_and_variant() -> None:
         ({"warm_cold_limit": (1, 2)}, "bad warm_cold_limit"),
         ({"warm_cold_limit": float("inf")}, "bad warm_cold_limit inf"),
         ({"variant": "a b"}, "bad variant 'a b'"),
+        ({"block_threads": 32}, "bad block_threads 32: use a multiple of 64 up to 1024, or 0 (chosen)"),
+        ({"block_threads": 2048}, "bad block_threads 2048"),
+        ({"block_threads": -64}, "bad block_threads -64: use 0 or more"),
+        ({"unroll": 33}, "bad unroll 33: use 1 to 32, or 0 (chosen)"),
+        ({"unroll": "8"}, "bad unroll '8': use 0 or more"),
     ],
 )
 def test_a_case_that_cannot_be_measured_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:

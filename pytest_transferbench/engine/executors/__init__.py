@@ -32,10 +32,16 @@ def file_of(transfer: TransferOrTest) -> ExecutorFile:
     return cast("ExecutorFile", importlib.import_module(f"{__name__}.{word}"))
 
 
-def geometry_of(transfer: TransferOrTest, node: Node) -> Geometry:
-    """Return the sub-executors that will run ``transfer``, or each one of a Test, on ``node``."""
+def geometry_of(transfer: TransferOrTest, node: Node, block_threads: int = 0, unroll: int = 0) -> Geometry:
+    """Return the sub-executors that will run ``transfer``, or each one of a Test, on ``node``.
+
+    ``block_threads`` and ``unroll`` shape a kernel where they are not 0.
+    """
     together = transfer.transfers
-    return file_of(transfer).geometry(together[0], node, len(together))
+    geometry = file_of(transfer).geometry(together[0], node, len(together))
+    if not geometry.block_threads:
+        return geometry
+    return Geometry(geometry.subexecutors, block_threads or geometry.block_threads, unroll or geometry.unroll)
 
 
 def link_of(transfer: Transfer | Message) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The rotation suite on an emulated gfx1250 node, in a process of its own."""
+"""A suite on an emulated node, in a process of its own, and what it measured."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ UNPROVED = "--transfer-validate=off"
 """For figures alone: the sweep of test_rotation_study.py proves what its copies moved."""
 
 
-def study(folder: Path, model: str | Path, *arguments: str) -> tuple[str, Figures]:
-    """Run the suite in a process of its own and return its screen, and the measurements by the case's name."""
+def study(folder: Path, model: str | Path, *arguments: str, suite: str = SUITE) -> tuple[str, Figures]:
+    """Run a suite in a process of its own and return its screen, and the measurements by the case's name."""
     journal = folder / "journal.jsonl"
     loaded = () if entry_points(group="pytest11", name="transferbench") else ("-p", "pytest_transferbench.plugin")
-    command = [sys.executable, "-m", "pytest", *loaded, "--pyargs", SUITE, f"--transfer-emulate={model}"]
+    command = [sys.executable, "-m", "pytest", *loaded, "--pyargs", suite, f"--transfer-emulate={model}"]
     done = subprocess.run(
         [*command, f"--transfer-journal={journal}", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
