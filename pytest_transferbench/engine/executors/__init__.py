@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import cast
 
 from pytest_transferbench.engine.executors import gfx
@@ -41,7 +42,7 @@ def geometry_of(transfer: TransferOrTest, node: Node, block_threads: int = 0, un
     geometry = file_of(transfer).geometry(together[0], node, len(together))
     if not geometry.block_threads:
         return geometry
-    return Geometry(geometry.subexecutors, block_threads or geometry.block_threads, unroll or geometry.unroll)
+    return replace(geometry, block_threads=block_threads or geometry.block_threads, unroll=unroll or geometry.unroll)
 
 
 def link_of(transfer: Transfer | Message) -> tuple[int, int]:
