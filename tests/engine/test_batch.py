@@ -40,7 +40,7 @@ def test_batches_are_measured_and_proved(bench: Bench, pieces: int) -> None:
     assert geometry_of(transfer, bench.node).subexecutors == max(1, pieces)
 
 
-@pytest.mark.parametrize("text", ["(G0->B0->G1 16 4K)", "(G0->D0->G1G2G3G4G5G6G7 1 4K)"])
+@pytest.mark.parametrize("text", ["(G0->B0->G1 16 4K)", "(G0->D0->G1G2G3F1F2F3U1 1 4K)"])
 def test_what_wakes_the_links_is_no_part_of_the_hosts_clock(bench: Bench, text: str) -> None:
     """It takes more than the clocks may differ by, where it is many copies."""
     measurement = measured(bench, parse_transfer(text), rotate_bytes=0)
