@@ -286,7 +286,8 @@ class _Run:
         if gated and self.bench.gate.timed_out():
             return Clocks(), "the start gate ran into its deadline before everything was queued"
         if gated and self.lease.waker.wakes_behind_gate:
-            host -= min(max(0.0, runtime.elapsed_seconds(device.waking, device.start)), self._wakes_within())
+            waking = min(max(0.0, runtime.elapsed_seconds(device.waking, device.start)), self._wakes_within())
+            host = max(0.0, host - waking)
         event = runtime.elapsed_seconds(device.start, device.stop)
         kernel, flaw = self._kernel_span(len(iterations))
         clocks = Clocks(event, kernel, host if gated else math.nan, kernel_flaw=flaw)
