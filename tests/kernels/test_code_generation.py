@@ -23,7 +23,7 @@ GFX950, GFX1250 = (Target(arch, "zig") for arch in ("gfx950", "gfx1250"))
 SM_90 = Target("sm_90", "nvrtc")
 TARGETS = (GFX90A, GFX942, GFX950, GFX1100, GFX1201, GFX1250, SM_90)
 AMD = TARGETS[:-1]
-MORE_TARGETS = (Target("gfx1030", "clang-19"), *(Target(arch, "nvrtc") for arch in ("sm_75", "sm_80", "sm_100")))
+MORE_TARGETS = (Target("gfx1030", "clang-19"), *(Target(arch, "nvrtc") for arch in ("sm_75", "sm_100")))
 AHEAD = 4
 """``TB_AHEAD`` of ``ll.hip``."""
 KINDS = ("ll", "sc", "sc+wb", "tf")
