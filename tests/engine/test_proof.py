@@ -35,6 +35,15 @@ def test_a_broken_clock_is_invalid_and_both_are_named(
     proof.assert_invalid_naming_both_clocks(bench, monkeypatch, broken, nbytes)
 
 
+def test_links_that_seem_to_wake_for_longer_than_all_took_leave_no_negative_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An H200 wakes and copies 4 KiB in less than waking may take: a stuck clock then claims all of that for waking."""
+    monkeypatch.setattr("pytest_transferbench.engine.run.WAKING_COPY_SECONDS", 1.0)
+    broken = proof.event_clock_stuck, "dma", "event clock shows 4470.0 us, host clock 0.0 us"
+    proof.assert_invalid_naming_both_clocks(bench, monkeypatch, broken, 4096)
+
+
 def test_a_source_that_still_holds_the_case_before_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(Transfer.pull("G1", "G0", 64 * 1024), samples=1, rotate_bytes=256 * 1024)
     with bench.lease(case) as lease:
